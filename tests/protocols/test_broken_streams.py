@@ -77,6 +77,27 @@ def test_the_end_mark_alone_ends_no_stream_but_one_of_chat_that_said_something()
         assert fault_of("responses", data).code == "upstream_disconnected"
 
 
+@every(
+    ("end", "name"),
+    product(
+        [
+            b'data: "[DONE]"\n\n',
+            b"data: [done]\n\n",
+            b"event: done\ndata: DONE\n\n",
+            b"event: ping\ndata: 1\n\n" + DONE,
+        ],
+        SERVERS,
+    ),
+)
+def test_spellings_of_the_end_mark(end: bytes, name: str) -> None:
+    """Nothing is read after it. In Responses only an event ends an answer."""
+    frames = BEGUN[name] + (b"" if name == "responses" else LAST[name]) + end
+    last = SERVERS[name].reader(frame_bytes=1 << 20).feed(frames + BEGUN[name])[-1]
+    assert isinstance(last, Fault if name == "responses" else Finish)
+    assert not isinstance(last, Fault) or last.error.code == "upstream_disconnected"
+    assert read(name, frames.replace(b"\n\n", b"\n"))[-1] == last  # without blank lines
+
+
 INDEX = b'{"type":"content_block_start","index":1000000000,"content_block":{"type":"text"}}'
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests import chunks
 from tests.cases import every, examples
+from tests.linear.work import calls
 from tests.protocols.blocks import call, text
 from tests.protocols.published import validator
 from tests.protocols.wires import CHAT, accumulate, chunk, frame, options, payloads, read, write
@@ -339,6 +340,31 @@ def test_spellings_of_prose(thought: dict[str, Any], text: Any) -> None:
         ]
 
 
+def test_reasoning_in_details_and_again_as_text() -> None:
+    """In the same delta or in the next one; each told once, also where the model says it again."""
+    details, text = ({"reasoning_details": [{"type": "reasoning.text", "text": "ha "}]}, {"reasoning": "ha "})
+    for deltas, count in (
+        ([{**details, **text}], 1),
+        ([details, text], 1),
+        ([details, text, details, text], 2),
+        ([details, {**details, **text}, text], 3),
+        ([details, text, text], 2),
+        ([details, details], 2),
+        ([text, details], 1),
+    ):
+        got = fold(read(b"".join(map(chunk, deltas)) + chunk({"content": "so"}, "stop") + DONE))
+        assert [part.text for part in got.choices[0].parts if isinstance(part, Reasoning)] == ["ha " * count], deltas
+
+
+def test_deep_and_wide_content_is_read_in_one_pass() -> None:
+    content: Any = ["x"] * 1000
+    for _ in range(150):
+        content = [content]
+    body = json.dumps({"choices": [{"message": {"content": [{"type": "text", "text": content}]}}]}).encode()
+    assert CHAT.read_reply(body).text == "x" * 1000
+    assert calls(lambda: CHAT.read_reply(body), "toolwire.protocols") < 10_000
+
+
 def test_a_call_in_pieces_that_is_not_under_function() -> None:
     pieces = [{"id": "a", "name": "f", "arguments": ""}, {"arguments": '{"a":'}, {"name": None, "arguments": "1}"}]
     frames = b"".join(chunk({"tool_calls": [{"index": 0, **piece}]}) for piece in pieces)
@@ -350,16 +376,6 @@ def test_a_call_in_pieces_that_is_not_under_function() -> None:
 def test_a_last_chunk_with_a_code_is_no_error() -> None:
     last = frame({"choices": [], "usage": {"prompt_tokens": 1}, "code": 20000, "message": "success", "detail": "x"})
     assert fold(read(chunk({"content": "so"}) + chunk({}, "stop") + last + DONE)).choices[0].parts == (Text("so"),)
-
-
-@every(
-    "end",
-    [b'data: "[DONE]"\n\n', b"data: [done]\n\n", b"event: done\ndata: DONE\n\n", b"event: ping\ndata: 1\n\n" + DONE],
-)
-def test_spellings_of_the_end(end: bytes) -> None:
-    frames = chunk({"content": "so"}) + chunk({}, "stop") + end
-    for data in (frames, frames.replace(b"\n\n", b"\n")):  # the second without blank lines
-        assert fold(read(data)).choices[0].parts == (Text("so"),)
 
 
 def test_a_first_chunk_without_choices() -> None:

@@ -30,6 +30,7 @@ from toolwire.folding import fold, unfold
 from toolwire.model import (
     ModelReply,
     ModelRequest,
+    OpaquePart,
     Origin,
     Reasoning,
     Refusal,
@@ -318,6 +319,55 @@ def test_servers_that_leave_things_out() -> None:
         events = read(data + frame("message_delta", delta={"stop_reason": "end_turn"}))
         check(events)
         assert fold(events).choices[0].parts == (Text("a"),)
+
+
+def deltas(*parts: dict[str, Any]) -> bytes:
+    return b"".join(frame("content_block_delta", index=0, delta=part) for part in parts)
+
+
+def test_a_signature_behind_thinking_and_text_in_one_block_is_of_the_thinking() -> None:
+    thought, said = {"type": "thinking_delta", "thinking": "hm"}, {"type": "text_delta", "text": "so"}
+    start = frame("content_block_start", index=0, content_block={"type": "thinking", "thinking": "", "signature": ""})
+    rest = deltas(thought, said, {"type": "signature_delta", "signature": "c2ln"}) + frame("message_stop")
+    events = read(start + rest)
+    check(events)
+    signed = Reasoning("hm", scoped(PROTOCOL, {"signature": "c2ln"}))
+    assert fold(events).choices[0].parts == (signed, Text("so"))
+    # one that was not announced comes too late for thinking that has ended
+    assert fold(read(rest)).choices[0].parts[:2] == (Reasoning("hm"), Text("so"))
+    again = deltas(thought, said, thought, {"type": "signature_delta", "signature": "c2ln"}, said)
+    parts = (Reasoning("hm"), Text("so"), signed, Text("so"))
+    assert fold(read(start + again + frame("message_stop"))).choices[0].parts == parts
+
+
+@every(
+    ("start", "pieces", "wanted"),
+    [
+        ({"a": 1}, [], '{"a":1}'),
+        ({"a": 1}, ["{}"], '{"a":1}'),
+        ({"a": 1}, ["{", "}"], '{"a":1}'),
+        ({"a": 1}, ['{"a":', " 1}"], '{"a": 1}'),
+        ({"a": 1}, ['{"b":', "2}"], '{"a":1,"b":2}'),
+        ({"a": 1}, ['{"a":'], '{"a":1}'),
+        ('{"a": 1}', ["{", "}"], '{"a": 1}'),
+        ("a", ['{"a":', "1}"], '{"a":1}'),
+        ({}, ['{"a":', "1}"], '{"a":1}'),
+        ({}, [], "{}"),
+    ],
+)
+def test_input_in_the_start_of_a_block_and_in_deltas(start: Any, pieces: list[str], wanted: str) -> None:
+    sent = deltas(*({"type": "input_json_delta", "partial_json": piece} for piece in pieces))
+    for kind in ("tool_use", "server_tool_use"):
+        block = {"type": kind, "id": "t", "name": "f", "input": start}
+        begun = frame("content_block_start", index=0, content_block=block)
+        for stop in (frame("content_block_stop", index=0), b""):
+            reply = fold(read(begun + sent + stop + frame("message_delta", delta={"stop_reason": "tool_use"})))
+            (part,) = reply.choices[0].parts
+            if isinstance(part, ToolUse):
+                assert part.arguments == wanted
+            elif pieces:
+                assert isinstance(part, OpaquePart)
+                assert part.payload == {**block, "input": json.loads(wanted)}
 
 
 def test_two_calls_with_one_id_and_one_without() -> None:

@@ -30,11 +30,10 @@ from ..shared import noise
 from ..shared.call_deltas import CallDelta, CallDeltas
 from ..shared.ends import cut_off_reason, read_end
 from ..shared.numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
-from ..shared.sse_reader import SseReader, is_done
+from ..shared.sse_reader import SseReader
 from ..shared.wire import (
     empty_answer_fault,
     nameless_call_fault,
-    read_frame,
     unfinished_call_fault,
 )
 from .extra_fields import PROTOCOL, REASONING, calls_of, of_deltas, opaque_of, other_fields
@@ -80,19 +79,11 @@ class ChatReader(SseReader):
 
     def _at_end(self) -> None:
         if self._answers and all(answer.reason for answer in self._answers.values()):
-            self._end()
+            self._at_done()
         else:
             super()._at_end()
 
-    def _frame(self, name: str | None, frame: bytes) -> None:
-        if not frame.startswith(b"{"):
-            if is_done(frame):
-                self._end()
-                return
-            if (kind := noise.of_text(frame, name)) is not None:
-                self.note(noise.LEFT_OUT, kind)
-                return
-        chunk = read_frame(frame)
+    def _frame(self, name: str | None, chunk: dict[str, Any]) -> None:
         prose = self.open_prose
         if name is None and prose is not None and prose[1] is BlockKind.TEXT and self._is_text(chunk, prose[0]):
             return
@@ -180,8 +171,9 @@ class ChatReader(SseReader):
         if opaque:
             answer.opaque(self, opaque)
         first = {**(extra or EMPTY), PROTOCOL: {"delta": rest}} if rest and not reason else extra
-        for kind, text in prose(delta, details=bool(opaque) and answer.only_details(delta)) if delta else ():
-            if text:
+        details = bool(opaque) and answer.only_details(delta)
+        for kind, text in prose(delta, details=details) if delta else ():
+            if text and not answer.repeats(kind, text, details=details):
                 answer.prose(self, kind, text, first)
                 first = extra
         has_content = len(self.out) > before or bool(opaque)
@@ -221,7 +213,7 @@ class ChatReader(SseReader):
         self._blocks += 1
         return self._blocks - 1
 
-    def _end(self) -> None:
+    def _at_done(self) -> None:
         if not self._answers:
             self._fault(empty_answer_fault())
             return
@@ -256,6 +248,7 @@ class _ChoiceBlocks:
     the garbage collector could free such a cycle."""
 
     __slots__ = (
+        "_detail",
         "_drafts",
         "_ends_in_prose",
         "_has_reasoned",
@@ -279,6 +272,7 @@ class _ChoiceBlocks:
         self._prose: tuple[int, BlockKind] | None = None  # the open block of prose
         self._ends_in_prose = self._has_reasoned = False
         self._only_details: bool | None = None
+        self._detail = ""  # the reasoning in `reasoning_details` of the latest delta
         self._opaque: list[Mapping[str, Any]] = []  # opaque fields of the open reasoning
         self._drafts: CallDeltas | None = None  # None until there is a call
 
@@ -297,10 +291,19 @@ class _ChoiceBlocks:
         reader.out.append(Delta(self._block(reader, kind), text, extra))
 
     def only_details(self, delta: Mapping[str, Any]) -> bool:
-        """True if `reasoning_details` alone have the text of the reasoning, which goes on with `delta`."""
+        """True if `reasoning_details` alone have the text of `delta`, and had that of the first reasoning."""
+        has_text = any(map(delta.get, REASONING))
+        self._detail = ""
         if self._only_details is None:
-            self._only_details = not (self._has_reasoned or any(map(delta.get, REASONING)))
-        return self._only_details
+            self._only_details = not (self._has_reasoned or has_text)
+        return self._only_details and not has_text
+
+    def repeats(self, kind: BlockKind, text: str, *, details: bool) -> bool:
+        """True if a delta repeats, as `reasoning`, the reasoning in the `details` of the delta before it."""
+        if kind is not BlockKind.REASONING or not (details or self._detail):
+            return False
+        before, self._detail = self._detail, text if details else ""
+        return text == before
 
     def opaque(self, reader: ChatReader, fields: Mapping[str, Any]) -> None:
         """Adds opaque fields of the reasoning."""

@@ -154,9 +154,10 @@ def _read_choice(choice: Mapping[str, Any], note: Note) -> ReplyChoice:
         return ReplyChoice(
             (Text(text),) if text else (), _reason_of(choice, note), choice_extra(choice, EMPTY)
         )  # most answers
-    texts: dict[Prose, str] = {}
+    pieces: dict[Prose, list[str]] = {}
     for kind, piece in prose(message):
-        texts[kind] = texts.get(kind, "") + piece
+        pieces.setdefault(kind, []).append(piece)
+    texts = {kind: "".join(joined) for kind, joined in pieces.items()}
     parts: list[Part] = []
     rest = rest_of(message, MESSAGE)
     opaque = opaque_of(rest) if rest else EMPTY
@@ -306,9 +307,8 @@ def prose(source: Mapping[str, Any], *, details: bool = True) -> Iterator[tuple[
             yield BlockKind.REASONING, reasoning
             break  # servers that fill two of them repeat the same text
     else:
-        if details:
-            for text in _texts(source.get("reasoning_details")):
-                yield BlockKind.REASONING, text
+        if details and (text := "".join(_texts(source.get("reasoning_details")))):
+            yield BlockKind.REASONING, text
     content = source.get("content")
     if isinstance(content, str):
         yield BlockKind.TEXT, content
@@ -326,16 +326,17 @@ def prose(source: Mapping[str, Any], *, details: bool = True) -> Iterator[tuple[
         yield BlockKind.REFUSAL, refusal
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(part: Any) -> Iterator[str]:
     """Yields the texts in a content part: itself, or what it holds under the keys of text, one or several."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
-    elif isinstance(value, dict):
-        held = next((value[key] for key in _TEXT_KEYS if value.get(key)), None)
-        yield from _texts(held)
+    pending = [part]
+    while pending:  # a recursion would pass each text up through all levels
+        value = pending.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            pending += reversed(value)
+        elif isinstance(value, dict):
+            pending.append(next((value[key] for key in _TEXT_KEYS if value.get(key)), None))
 
 
 def arguments_text(value: Any) -> str:

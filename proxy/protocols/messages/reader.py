@@ -28,8 +28,8 @@ from ..shared.call_deltas import CallDelta, new_call_id
 from ..shared.client_tools import TOOLSET
 from ..shared.ends import cut_off_reason, read_end
 from ..shared.numbers import MAX_CHOICES, MAX_PARTS, index_of, too_many
-from ..shared.sse_reader import SseReader, is_done
-from ..shared.wire import load, nameless_call_fault, read_frame, rest_of
+from ..shared.sse_reader import SseReader
+from ..shared.wire import dump, load, nameless_call_fault, rest_of
 from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, block_extra
 from .errors import read_error
 from .reply import ANSWER, is_nameless, read_stop, read_usage
@@ -47,6 +47,8 @@ _TEXTS: Final[Mapping[str, tuple[str, BlockKind]]] = {
 
 class MessagesReader(SseReader):
     """A `StreamReader` of Messages events."""
+
+    frame_word = "an event"
 
     def __init__(self, frame_bytes: int, choices: int = MAX_CHOICES, note: noise.Note = noise.ignore_note) -> None:
         super().__init__(frame_bytes, choices, note)
@@ -66,15 +68,7 @@ class MessagesReader(SseReader):
 
     # --- frames -----------------------------------------------------------------------------------------------------
 
-    def _frame(self, name: str | None, frame: bytes) -> None:
-        if not frame.startswith(b"{"):
-            if is_done(frame):
-                self._at_end()
-                return
-            if (left := noise.of_text(frame, name)) is not None:
-                self.note(noise.LEFT_OUT, left)
-                return
-        value = read_frame(frame, "an event")
+    def _frame(self, name: str | None, value: dict[str, Any]) -> None:
         kind = text_of(value.get("type")) or name or ""
         error = read_error(value if kind != "error" else {**value, "type": "error"})
         if error is not None:
@@ -213,13 +207,16 @@ class MessagesReader(SseReader):
         if kind in _TEXTS:
             key, of = _TEXTS[kind]
             piece = delta.get(key)
+            unsigned: _OpenBlock | None = None
             if block is not None and {block.kind, of} == _PROSE:  # the server goes on with another block
-                self._end(index, explicit=True)
+                if block.awaits_signature:
+                    unsigned = self._blocks.pop(index)
+                else:
+                    self._end(index, explicit=True)
                 block = None
             if block is None and of is not BlockKind.TOOL_CALL:  # the server left out the block's start
                 block = self._begin(max(index, 0), {"type": "text" if of is BlockKind.TEXT else "thinking"})
-            if block is not None and of is BlockKind.TOOL_CALL and block.wire.get("input") and piece in ("{}", {}):
-                return  # its arguments came with its start
+                block.thinking = unsigned
             if block is not None and block.kind in (of, None):
                 self._add_text(block, arguments_text(piece) if of is BlockKind.TOOL_CALL else text_of(piece))
                 return
@@ -227,8 +224,8 @@ class MessagesReader(SseReader):
                 if index not in self._starts:
                     self._ahead.setdefault(index, []).append(arguments_text(piece))
                 return
-        elif kind == "signature_delta" and block is not None:
-            block.late["signature"] = text_of(delta.get("signature"))
+        elif kind == "signature_delta" and block is not None and block.signed.kind is not BlockKind.TEXT:
+            block.signed.late["signature"] = text_of(delta.get("signature"))
             return
         elif kind == "citations_delta" and block is not None:
             block.late.setdefault("citations", []).append(delta.get("citation"))
@@ -238,7 +235,7 @@ class MessagesReader(SseReader):
     def _add_text(self, block: _OpenBlock, text: str) -> None:
         if block.kind in (BlockKind.TOOL_CALL, None):
             block.draft.take(text)
-        if text and block.kind is not None and not block.is_nameless:
+        if text and block.kind is not None and not (block.is_nameless or block.wire.get("input")):
             self.out.append(Delta(block.number, text))
 
     def _close(self, value: Mapping[str, Any]) -> None:
@@ -257,27 +254,29 @@ class MessagesReader(SseReader):
             self._ending = None
         if block.is_nameless:
             return
-        start_input = block.wire.get("input")
+        if block.thinking is not None:
+            self.out.append(Close(block.thinking.number, "complete", scoped(PROTOCOL, block.thinking.late)))
         status: BlockStatus = "complete"
         if block.kind is None:
             wire = block.wire
             if not block.draft.is_blank:
+                arguments = block.arguments
                 try:
-                    wire = {**wire, "input": load(block.draft.arguments)}
+                    wire = {**wire, "input": load(arguments)}
                 except ValueError:
-                    wire = {**wire, "input": {"input": block.draft.arguments}}
+                    wire = {**wire, "input": {"input": arguments}}
             if (left := noise.of_item(wire)) is not None:
                 self.note(noise.LEFT_OUT, left)
                 return
             self.out.append(Opaque(PROTOCOL, {**wire, **block.late} if block.late else wire))
             return
         if block.kind is BlockKind.TOOL_CALL:
-            half = not (explicit or block.draft.is_blank or block.draft.is_whole)
+            given = bool(block.wire.get("input"))
+            half = not (explicit or given or block.draft.is_blank or block.draft.is_whole)
             if half or (cut and block.may_be_cut):
                 status = "truncated"
-            elif block.draft.is_blank:
-                whole = arguments_text(start_input).strip(SPACE) if start_input else ""
-                self._add_text(block, whole or ("{}" if explicit else ""))
+            elif given or (block.draft.is_blank and explicit):
+                self.out.append(Delta(block.number, block.arguments or "{}"))
         self.out.append(Close(block.number, status, scoped(PROTOCOL, block.late)))
 
 
@@ -285,15 +284,17 @@ _PROSE: Final = {BlockKind.TEXT, BlockKind.REASONING}
 
 
 class _OpenBlock:
-    """A block that is not closed: its start, and fields that came later. `kind` is None if it is not modelled."""
+    """A block that is not closed: its start, and fields that came later. `kind` is None if it is not modelled. The
+    reader sets `thinking`: thinking that the same block of the server began with, and whose signature is missing."""
 
-    __slots__ = ("draft", "is_nameless", "kind", "late", "number", "wire")
+    __slots__ = ("draft", "is_nameless", "kind", "late", "number", "thinking", "wire")
 
     def __init__(self, number: int, wire: Mapping[str, Any]) -> None:
         self.number = number
         self.wire = wire
         self.late: dict[str, Any] = {}
         self.is_nameless = False
+        self.thinking: _OpenBlock | None = None
         self.draft = CallDelta(0)
         self.draft.kind = "custom"  # never merges repeated text: pieces of Messages are always fragments
         self.kind = _KINDS.get(text_of(wire.get("type")))
@@ -304,6 +305,39 @@ class _OpenBlock:
         if self.kind is not BlockKind.TOOL_CALL or self.wire.get("input"):
             return False
         return self.draft.arguments.strip(SPACE) in ("", "{}") or not self.draft.is_whole
+
+    @property
+    def signed(self) -> _OpenBlock:
+        """The block that a signature belongs to."""
+        return self.thinking or self
+
+    @property
+    def awaits_signature(self) -> bool:
+        """True for thinking that announced a signature which has not come."""
+        announced = self.kind is BlockKind.REASONING and self.wire.get("signature") == ""
+        return announced and "signature" not in self.late
+
+    @property
+    def arguments(self) -> str:
+        """The arguments of a call. If some came with its start, its deltas repeat them or are only `{}`; if they hold
+        anything else, both count."""
+        start = arguments_text(self.wire.get("input") or None).strip(SPACE)
+        first, later = _object_in(start), _object_in(self.draft.arguments)
+        if not start or (later and first is None):
+            return self.draft.arguments
+        if not (first and later):
+            return start
+        whole = {**first, **later}
+        return self.draft.arguments if whole == later else dump(whole).decode()
+
+
+def _object_in(text: str) -> dict[str, Any] | None:
+    """Returns the JSON object in a text; None if it holds none."""
+    try:
+        value = load(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 _KINDS: Final[Mapping[str, BlockKind]] = {

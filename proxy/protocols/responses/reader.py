@@ -25,7 +25,7 @@ from ..chat.reply import arguments_text, text_of
 from ..shared import noise
 from ..shared.numbers import MAX_CHOICES, MAX_PARTS, index_of, too_many, whole_number
 from ..shared.sse_reader import SseReader
-from ..shared.wire import nameless_call_fault, read_frame
+from ..shared.wire import nameless_call_fault
 from .item_reader import CALLS, CallIdentity, ItemReader, call_identity
 from .items import PROTOCOL
 from .reply import failure, finish_extra, finish_reason, probabilities
@@ -74,14 +74,7 @@ class ResponsesReader(SseReader):
 
     # --- frames -----------------------------------------------------------------------------------------------------
 
-    def _frame(self, name: str | None, frame: bytes) -> None:
-        if frame.strip() == b"[DONE]":
-            self._at_end()  # everything after it is ignored
-            return
-        if not frame.startswith(b"{") and (left := noise.of_text(frame, name)) is not None:
-            self.note(noise.LEFT_OUT, left)
-            return
-        value = read_frame(frame)
+    def _frame(self, name: str | None, value: dict[str, Any]) -> None:
         kind = text_of(value.get("type")) or name or ""
         error = read_fault(value) or (read_fault({"error": value}) if kind == "error" else None)
         if error is not None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...errors import BackendFault, GatewayError
 from ...events import Event, Fault
 from ...fastparse import SseFramer
 from ...scan._grammar import FrameTooLarge
-from .noise import Note, ignore_note
+from .noise import LEFT_OUT, Note, ignore_note, of_text
 from .numbers import MAX_CHOICES
-from .wire import load
+from .wire import load, read_frame
 
 
 class SseReader:
-    """A `StreamReader` whose subclass reads one frame (`_frame`, which may raise `BackendFault`), and ends a stream
-    that had no last frame (`_at_end`). Both append to `out`. See `ServerSide.reader` for the parameters."""
+    """A `StreamReader` whose subclass reads one frame (`_frame`, which may raise `BackendFault`), and ends a stream at
+    `[DONE]` (`_at_done`) or without a last frame (`_at_end`). All append to `out`. See `ServerSide.reader` for the
+    parameters."""
+
+    frame_word = "a frame"
+    """The protocol's word for a frame, in error messages."""
 
     def __init__(self, frame_bytes: int, choices: int = MAX_CHOICES, note: Note = ignore_note) -> None:
         self.note = note
@@ -31,14 +37,14 @@ class SseReader:
                     break
                 if frame and (data is not None or _is_whole(frame)):
                     try:
-                        self._frame(name, frame)
+                        self._read(name, frame)
                     except BackendFault:
                         lines = frame.split(b"\n")  # some servers leave out the blank lines between frames
                         if len(lines) == 1 or not all(map(_is_whole, lines)):
                             raise
                         for line in lines:
                             if not self._ended:
-                                self._frame(name, line)
+                                self._read(name, line)
         except FrameTooLarge as error:
             self._fault(BackendFault(f"The model server's answer: {error}.", code="upstream_invalid_response"))
         except BackendFault as error:
@@ -56,9 +62,24 @@ class SseReader:
         self.out = []
         return out
 
-    def _frame(self, name: str | None, frame: bytes) -> None:
-        """Reads a frame that is not empty."""
+    def _read(self, name: str | None, frame: bytes) -> None:
+        """Reads a frame that is not empty: the end, noise, or an object."""
+        if not frame.startswith(b"{"):
+            if is_done(frame):
+                self._at_done()
+                return
+            if (kind := of_text(frame, name)) is not None:
+                self.note(LEFT_OUT, kind)
+                return
+        self._frame(name, read_frame(frame, self.frame_word))
+
+    def _frame(self, name: str | None, value: dict[str, Any]) -> None:
+        """Reads the object in a frame."""
         raise NotImplementedError  # each protocol has its own frames
+
+    def _at_done(self) -> None:
+        """Ends a stream at `[DONE]`, which by default is no more than the end of the bytes."""
+        self._at_end()
 
     def _at_end(self) -> None:
         """Ends a stream whose last frame is missing. By default it broke off."""
