@@ -197,7 +197,7 @@ class Validation(Middleware):
     def _compiled_tools(self, exchange: Exchange, request: ModelRequest, compile_new: bool = True) -> _Decided:
         """Checks the tools one by one. Raises `ClientFault`, and `NotCompiled` if a schema had to be compiled without
         `compile_new`."""
-        places = FieldPositions(exchange.body)
+        places = FieldPositions(exchange)
         options, limits = exchange.route.options, exchange.route.limits
         _check_size(request, limits)
         schemas = ToolSchemas()
@@ -265,7 +265,7 @@ def _check_messages(exchange: Exchange, request: ModelRequest) -> None:
     if plain_in(request.messages, past := request.past):  # text needs none of these checks
         return
     kinds = kinds_of(request.messages, past)
-    places = FieldPositions(exchange.body)
+    places = FieldPositions(exchange)
     own = exchange.received.messages  # the other messages were stored, not sent
     if echoed := fold_items(request.past, "echoed", own, 0, _count_calls)[1]:
         exchange.record.count("echoed_calls", echoed)
@@ -325,7 +325,7 @@ def _check_choice(exchange: Exchange, request: ModelRequest) -> None:
     form = _served(exchange)
     if form is not None and form.servers(exchange.body):
         return
-    choice, route, param = request.tool_choice, exchange.route, FieldPositions(exchange.body).choice
+    choice, route, param = request.tool_choice, exchange.route, FieldPositions(exchange).choice
     fault = partial(ClientFault, code="invalid_tool_choice", param=param)
     if choice.allowed is not None and len(choice.allowed) > route.limits.tools_max:
         raise fault(
@@ -351,7 +351,7 @@ def _check_form(exchange: Exchange, request: ModelRequest) -> None:
         raise ClientFault(
             f"The form of the answer has more than {most} bytes.",
             code="invalid_value",
-            param=FieldPositions(exchange.body).form,
+            param=FieldPositions(exchange).form,
             hint="Send a smaller schema, or raise `limits.schema_bytes`.",
         )
 

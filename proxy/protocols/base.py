@@ -149,6 +149,11 @@ class ClientSide(Protocol):
         """Returns the request in `body`, the parsed JSON of `raw`. Raises `ClientFault` with `param` if it has a wrong
         form."""
 
+    def item_of(self, body: Mapping[str, Any], index: int) -> int:
+        """Returns the index, in the `items_field` of a body, of the item that holds message `index` of its request. The
+        default is the same index."""
+        return index
+
     def mended(self, body: Mapping[str, Any], mending: Mending) -> Mapping[str, Any]:
         """Returns a body that `read_request` refuses with its odd fields mended, and notes each in `mending`."""
         return body

@@ -333,12 +333,16 @@ async def test_counting_uses_up_no_tokens() -> None:
 
 
 RESULT = {"type": "tool_result", "tool_use_id": "toolu_9", "content": "x"}
+ANSWERED = {**RESULT, "tool_use_id": "toolu_1"}
 USE = {"type": "tool_use", "id": "toolu_1", "name": "read_file", "input": {}}
 SAID = {"role": "assistant", "content": [{"type": "text", "text": "a"}, USE]}
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "schema": ({"tools": [{**READ, "input_schema": {"type": "object", "properties": {"a": {"type": 3}}}}]}, "tools[0].input_schema"),
     "name": ({"tools": [READ, {**READ, "name": "no good"}]}, "tools[1].name"),
-    "result": ({"messages": [*USER, SAID, {"role": "user", "content": [{**RESULT, "tool_use_id": "toolu_1"}, RESULT]}]}, "messages[2].content[1].tool_use_id"),
+    "result": ({"messages": [*USER, SAID, {"role": "user", "content": [ANSWERED, RESULT]}]}, "messages[2].content[1].tool_use_id"),
+    "result behind results of the assistant": ({"messages": [*USER, {"role": "assistant", "content": [USE, ANSWERED]}, {"role": "user", "content": [RESULT]}]}, "messages[2].content[0].tool_use_id"),
+    "call behind results of the assistant": ({"messages": [*USER, {"role": "assistant", "content": [USE, ANSWERED]}, *USER, {"role": "assistant", "content": [USE]}]}, "messages[3].content[0].id"),
+    "call behind notes and changes": ({"system": [{"type": "text", "text": "x-anthropic-billing-header: a"}], "messages": [*USER, {"role": "system", "content": [{"type": "tool_removal", "tool": {"type": "tool_reference", "name": "other"}}]}, {"role": "assistant", "content": [USE, USE]}]}, "messages[2].content[1].id"),
     "image": ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image", "source": {"type": "url", "url": "https://x"}}]}], "tools": [READ]}, "messages[0].content[1]"),
 }  # fmt: skip
 

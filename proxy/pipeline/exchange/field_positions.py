@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from ...model import ToolSpec
+from .request_state import Exchange
 
 
 class FieldPositions:
@@ -17,10 +18,10 @@ class FieldPositions:
     requests have no fault.
     """
 
-    def __init__(self, body: Mapping[str, Any]) -> None:
-        self._body = body
+    def __init__(self, exchange: Exchange) -> None:
+        self._body = body = exchange.body
+        self._client = exchange.protocol
         self._messages = "input" if "messages" not in body and "input" in body else "messages"
-        self._ahead = 1 if self._messages in body and body.get("system") else 0  # the system prompt
 
     @property
     def choice(self) -> str:
@@ -59,7 +60,7 @@ class FieldPositions:
 
     def message(self, index: int) -> str:
         """Returns the position of the message with this index, such as `messages[2]`."""
-        return f"{self._messages}[{index - self._ahead}]"
+        return f"{self._messages}[{self._client.item_of(self._body, index)}]"
 
     def call_id(self, index: int, number: int) -> str:
         """Returns the position of the id of the `number`-th call of a message."""
@@ -97,17 +98,17 @@ class FieldPositions:
             if not isinstance(item, Mapping):
                 continue
             if item.get("type") == kind:
-                return f"{self.message(index)}"
+                return f"{self._messages}[{index}]"
             for field in ("content", "output"):
                 inner = item.get(field)
                 for number, part in enumerate(inner if isinstance(inner, list) else ()):
                     if isinstance(part, Mapping) and part.get("type") == kind:
-                        return f"{self.message(index)}.{field}[{number}]"
+                        return f"{self._messages}[{index}].{field}[{number}]"
         return self._messages
 
     def _item(self, index: int) -> Mapping[str, Any]:
         items = self._body.get(self._messages)
-        index -= self._ahead
+        index = self._client.item_of(self._body, index)
         item = items[index] if isinstance(items, list) and 0 <= index < len(items) else None
         return item if isinstance(item, Mapping) else {}
 

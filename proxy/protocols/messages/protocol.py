@@ -27,7 +27,7 @@ from .errors import status_of, write_error, write_limits
 from .ids import gateway_call_id
 from .reader import MessagesReader
 from .reply import read_reply, read_usage, thinking_of, write_reply
-from .request import HEADERS, mended, read_request
+from .request import HEADERS, item_of, mended, read_request
 from .request_writer import COUNTED, write_request
 from .writer import MessagesWriter
 
@@ -82,6 +82,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     # --- towards clients --------------------------------------------------------------------------------------------
 
     read_request = staticmethod(read_request)
+    item_of = staticmethod(item_of)
     mended = staticmethod(mended)
     writer = staticmethod(MessagesWriter)
     write_reply = staticmethod(write_reply)

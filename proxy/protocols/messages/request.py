@@ -218,6 +218,18 @@ def _read_more(
     return names
 
 
+def item_of(body: Mapping[str, Any], index: int) -> int:
+    """Returns the index in `messages` of the item that became message `index` of the request: `system` comes before
+    them, and one item can become two messages or none."""
+    messages = [*_read_system(body.get("system"), None)[1]]
+    at = 0
+    for at, item in enumerate(body["messages"]):
+        _read_more(EMPTY, [item], at, messages)
+        if len(messages) > index:
+            break
+    return at
+
+
 def _with_read_id(part: Part) -> Part:
     """Returns a call or a result with the id that its server wrote."""
     if not isinstance(part, ToolUse | ToolResult) or (written := read_id(part.call_id)) == part.call_id:
