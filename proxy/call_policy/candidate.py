@@ -19,7 +19,8 @@ from .json_calls import raw_string, read_nearly
 from .written import ParsedArguments, WrittenCall
 
 JUDGED: Final = 64
-"""After this many calls of a block, no further ones are judged if one is wrong already: the block is no call then."""
+"""After this many calls of a block, no further ones are judged if one is wrong already, except those whose mistakes are
+strict: the block is no call then."""
 
 
 @dataclass(slots=True)

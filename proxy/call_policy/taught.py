@@ -116,7 +116,10 @@ class TaughtReader:
         failures: list[Rejected] = []
         for written in assembly.calls:
             if failures and len(failures) + len(calls) >= JUDGED:
-                break
+                if not self.strict or any(failure.strict for failure in failures):
+                    break
+                if not self._is_strict(written):
+                    continue
             try:
                 calls.append(self._call(written, assembly, block))
             except Rejected as rejected:
@@ -152,6 +155,12 @@ class TaughtReader:
             near = None if meant is None else NearMiss(f"{detail} Its name is {quote(meant)}.", (meant,))
             raise Rejected("unknown_tool_call", detail, strict=strict, counter="unknown_names", near=near, name=name)
         return written, tool, strict
+
+    def _is_strict(self, written: WrittenCall) -> bool:
+        """True if a mistake in the call is strict, for an offer with strict tools."""
+        known = self.offered.known
+        tool = known.get(reading_on_offer(written, known).name)
+        return tool is None or tool.strict is True
 
     def unreadable(
         self,

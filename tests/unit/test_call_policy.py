@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.cases import every
 from tests.unit.json_values import OBJECTS
+from toolwire.call_policy.candidate import JUDGED
 from toolwire.call_policy.ids import new_call_id
 from toolwire.errors import ModelFault
 from toolwire.formats.families import fenced_json, hermes, sentinel
@@ -471,6 +472,13 @@ def test_several_calls_in_one_section_are_judged_as_one_block() -> None:
     bench = Bench(SOFT, STRICT)
     assert len(bench.pieces(("name", "soft"), ("name", "hard")).calls) == 2
     assert failure(bench.pieces(("name", "soft"), ("name", "hard"), ("key", "a"))).code == "malformed_tool_arguments"
+
+
+def test_a_strict_failure_counts_behind_many_calls() -> None:
+    bench = Bench(SOFT, STRICT)
+    many: list[tuple[Field, str]] = [("name", "soft"), ("key", "a"), *[("name", "soft")] * 2 * JUDGED]
+    assert bench.pieces(*many, ("name", "hard")) == AS_TEXT
+    assert '"hard"' in failure(bench.pieces(*many, ("name", "hard"), ("key", "a"))).message
 
 
 # --- calls that are given out while they come (R6.13) ---------------------------------------------------------------
