@@ -32,9 +32,10 @@ _OTHER_TYPES: Final[Mapping[str, str]] = {
     "none": "null",
 }
 """Types by their names in programming languages, in lower case."""
-_MAPPED: Final = frozenset(keyword for keyword, (_, mapped) in EDGES.items() if mapped)
-_VALUES: Final = frozenset({"const", "default", "enum", "examples", "example"})
-"""Keywords whose values are not schemas, so that null is kept as a value."""
+BY_NAME: Final = frozenset(keyword for keyword, (_, mapped) in EDGES.items() if mapped)
+"""Keywords whose value is an object with a schema under each name."""
+DATA: Final = frozenset({"const", "default", "enum", "examples", "example"})
+"""Keywords whose values are data, not schemas."""
 _BOUNDS: Final = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 
@@ -87,8 +88,8 @@ class _Mending:
     def _value(self, schema: Mapping[str, Any], key: str, value: Any, depth: int) -> Any:
         if key == "enum":
             return _enum(value)
-        if key in _VALUES:
-            return value
+        if key in DATA:
+            return value  # null as well
         if value is None:
             return _LEFT_OUT
         match key:
@@ -106,10 +107,10 @@ class _Mending:
         if key not in EDGES:
             return value
         if isinstance(value, Mapping):
-            return self._mapped(value, depth) if key in _MAPPED else self.schema(value, depth + 1)
-        if value == [] and (key in _MAPPED or key == "prefixItems"):
-            return {} if key in _MAPPED else _LEFT_OUT
-        if isinstance(value, list) and key not in _MAPPED:
+            return self._mapped(value, depth) if key in BY_NAME else self.schema(value, depth + 1)
+        if value == [] and (key in BY_NAME or key == "prefixItems"):
+            return {} if key in BY_NAME else _LEFT_OUT
+        if isinstance(value, list) and key not in BY_NAME:
             better = [self.schema(one, depth + 1) if isinstance(one, Mapping) else one for one in value]
             return value if all(a is b for a, b in zip(better, value, strict=True)) else better
         return value

@@ -412,6 +412,22 @@ def test_a_server_gets_tools_that_it_knows() -> None:
     assert adapt(ask(USER, tools=TOOLS), searches).tools[-1] is HOSTED
 
 
+@every(
+    ("parameters", "strict"),
+    [
+        ({"required": ["a"]}, True),
+        ({}, None),
+        ({"required": ["a"], "anyOf": [{"properties": {"b": {}}}]}, None),
+        ({"required": ["a"], "dependencies": {"default": {"properties": {"b": {}}}}}, None),
+        ({"required": ["a"], "dependencies": {"default": ["a"]}}, True),
+        ({"required": ["a"], "default": {"properties": {"b": {}}}}, True),
+    ],
+)
+def test_tools_with_optional_properties_are_not_strict_where_all_are_required(parameters: Any, strict: Any) -> None:
+    tool = ToolSpec("f", None, {"type": "object", "properties": {"a": {}}, **parameters}, strict=True)
+    assert adapt(ask(USER, tools=(tool,)), Capabilities(), wire=ChatProtocol()).tools[0].strict is strict
+
+
 def test_earlier_calls_follow_their_tools() -> None:
     said = Message(
         "assistant",

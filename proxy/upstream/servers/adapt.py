@@ -42,7 +42,7 @@ from ...model import (
 )
 from ...protocols.base import ServerSide
 from ...protocols.shared.client_tools import as_function, form_of, is_client_tool
-from ...schemas.lenient import complete
+from ...schemas.lenient import BY_NAME, DATA, complete
 from ...tolerances import NAMES
 from .base import Capabilities
 from .concessions import NONE, Concessions, Limits, fit_sampling, is_usual, reduced_capabilities
@@ -455,12 +455,6 @@ def _with_strictness(tool: ToolSpec, wire: ServerSide | None) -> ToolSpec:
     return tool if _lists_all(tool.parameters) else replace(tool, strict=None)
 
 
-_SCHEMAS_BY_NAME: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
-"""Keywords whose value is an object with a schema under each name."""
-_VALUES: Final = frozenset({"const", "default", "enum", "example", "examples"})
-"""Keywords whose value is data, not a schema."""
-
-
 def _lists_all(schema: Any) -> bool:
     """True if every object in a schema lists all its properties in `required`."""
     if isinstance(schema, list):
@@ -471,8 +465,8 @@ def _lists_all(schema: Any) -> bool:
     if isinstance(named, Mapping) and not all(name in listed for name in named):
         return False
     for key, value in schema.items():
-        inner = list(value.values()) if key in _SCHEMAS_BY_NAME and isinstance(value, Mapping) else value
-        if key not in _VALUES and not _lists_all(inner):
+        inner = list(value.values()) if key in BY_NAME and isinstance(value, Mapping) else value
+        if key not in DATA and not _lists_all(inner):
             return False
     return True
 
