@@ -16,7 +16,7 @@ from tests.e2e.conftest import CHAT, gateway_before, post, serving, upstream_con
 from tests.e2e.meaning import BODIES, MESSAGES, RESPONSES, asking
 from tests.e2e.speaking import JSON, SSE
 from toolwire.errors import BackendFault
-from toolwire.protocols.shared.wire import MAX_CONTAINERS, MAX_VALUES
+from toolwire.protocols.shared.wire import MAX_ANSWER_CONTAINERS, MAX_ANSWER_VALUES
 from toolwire.support.bounded_json import PIECE_BYTES
 from toolwire.support.offload import OFFLOAD_BYTES
 from toolwire.testing import Answer, Upstream, WireAnswer, frame
@@ -29,9 +29,9 @@ BOMBS = {
     "nesting": b"[" * 100_000 + b"]" * 100_000,
 }
 BOUND = {
-    "arrays": f"more than {MAX_CONTAINERS} JSON arrays and objects",
-    "objects": f"more than {MAX_CONTAINERS} JSON arrays and objects",
-    "numbers": f"more than {MAX_VALUES} JSON values",
+    "arrays": f"more than {MAX_ANSWER_CONTAINERS} JSON arrays and objects",
+    "objects": f"more than {MAX_ANSWER_CONTAINERS} JSON arrays and objects",
+    "numbers": f"more than {MAX_ANSWER_VALUES} JSON values",
     "nesting": "nested more than 200 levels",
 }
 FINE = orjson.dumps([{"token": "ab", "top": [{"token": "ab", "bytes": [97, 98]}] * 20} for _ in range(700)])

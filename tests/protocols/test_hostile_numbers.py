@@ -32,7 +32,7 @@ from toolwire.protocols.completions.protocol import CompletionsProtocol
 from toolwire.protocols.responses.writer import ResponsesWriter
 from toolwire.protocols.shared.call_deltas import CallDeltas
 from toolwire.protocols.shared.numbers import MAX_CALLS, MAX_CHOICES, MAX_PARTS, index_of, usage_of, whole_number
-from toolwire.protocols.shared.wire import MAX_DEPTH, dump, load
+from toolwire.protocols.shared.wire import MAX_ANSWER_DEPTH, dump, load
 from toolwire.stream_grammar import check
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -442,7 +442,7 @@ def test_what_a_count_is() -> None:
 
 def test_what_was_read_can_be_written() -> None:
     assert dump(load('{"a":[NaN,-Infinity,1e400,1.5],"b":"\\ud83d"}')) == '{"a":[null,null,null,1.5],"b":"�"}'.encode()
-    deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
+    deep = "[" * MAX_ANSWER_DEPTH + "]" * MAX_ANSWER_DEPTH
     assert dump(load(deep)) == deep.encode()
     for text in ("[" + deep + "]", b"[" * 900 + b"]" * 900, "[" * 10**5 + "]" * 10**5):
         with pytest.raises(ValueError, match="nested more than 200 levels deep"):

@@ -28,17 +28,17 @@ from ...support.bounded_json import PIECE_BYTES, BoundExceeded, DuplicateKey, Js
 PIECE_CHARS: Final = 128 * 1024
 """Characters that `dump_in_pieces` writes at once: 1 ms if every character has to be escaped."""
 
-MAX_DEPTH: Final = 200
+MAX_ANSWER_DEPTH: Final = 200
 """Maximum nesting in data from a model server. The writer has a limit of 254."""
 
-MAX_VALUES: Final = 1_000_000
+MAX_ANSWER_VALUES: Final = 1_000_000
 """Maximum number of values in a whole answer, or one frame, of a model server. The largest useful answers have 20
 probabilities for each of some thousand tokens."""
 
-MAX_CONTAINERS: Final = 200_000
+MAX_ANSWER_CONTAINERS: Final = 200_000
 """Maximum number of arrays and objects in a whole answer, or one frame, of a model server."""
 
-BOUNDS: Final = JsonBounds(MAX_VALUES, MAX_DEPTH, MAX_CONTAINERS)
+BOUNDS: Final = JsonBounds(MAX_ANSWER_VALUES, MAX_ANSWER_DEPTH, MAX_ANSWER_CONTAINERS)
 
 MAX_MESSAGE_CHARS: Final = 500
 """Maximum length of a backend's error message (R10.8)."""
@@ -54,7 +54,7 @@ _LENIENT: Final = json.JSONDecoder(parse_float=_finite, parse_constant=lambda _:
 
 def load(text: bytes | str) -> Any:
     """Returns the value of a JSON text. Raises `ValueError` if it is invalid; `BoundExceeded`, a subclass, if it is
-    nested deeper than `MAX_DEPTH` or holds more than `MAX_VALUES`."""
+    nested deeper than `MAX_ANSWER_DEPTH` or holds more than `MAX_ANSWER_VALUES`."""
     if len(text) > PIECE_BYTES:
         if isinstance(text, bytes):
             return loads(text, BOUNDS, _parse, json_marks)
@@ -63,8 +63,8 @@ def load(text: bytes | str) -> Any:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
         value = _parse_leniently(text)
-    if len(text) > 2 * MAX_DEPTH and _has_brackets(text) and is_deep(value, MAX_DEPTH):
-        raise BoundExceeded("depth", MAX_DEPTH)
+    if len(text) > 2 * MAX_ANSWER_DEPTH and _has_brackets(text) and is_deep(value, MAX_ANSWER_DEPTH):
+        raise BoundExceeded("depth", MAX_ANSWER_DEPTH)
     return value
 
 
@@ -170,14 +170,14 @@ def _parse_leniently(text: bytes | str) -> Any:
     try:
         return _LENIENT.decode(text)
     except RecursionError:
-        raise BoundExceeded("depth", MAX_DEPTH) from None
+        raise BoundExceeded("depth", MAX_ANSWER_DEPTH) from None
 
 
 def _has_brackets(text: bytes | str) -> bool:
     """True if the text has enough opening brackets to exceed the maximum depth."""
     if isinstance(text, str):
-        return text.count("[") + text.count("{") > MAX_DEPTH
-    return text.count(b"[") + text.count(b"{") > MAX_DEPTH
+        return text.count("[") + text.count("{") > MAX_ANSWER_DEPTH
+    return text.count(b"[") + text.count(b"{") > MAX_ANSWER_DEPTH
 
 
 def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
