@@ -121,13 +121,15 @@ class ContentBlock(TextSink):
             self.put("\ufffd")
 
     def close(self, status: BlockStatus) -> None:
+        """Ends the block. A block with fields is sent even if it has no text."""
         self.flush()
+        if not self.begun and self.fields:
+            self.begin(self.first())
         self.stream.finished(self)
 
     def end(self) -> None:
         """Sends the last events."""
-        if self._half:
-            self.flush()
+        self.flush()
         if self.begun:
             self.late()
             self.stream.send(frame("content_block_stop", index=self.index))
@@ -161,7 +163,6 @@ class TextBlock(ContentBlock):
         self.show(text)
 
     def first(self) -> Mapping[str, Any]:
-        """Returns the block without text and citations, which are sent as deltas."""
         fields = self.fields
         if "citations" in fields:  # citations are sent as deltas
             self._cited = [*fields["citations"]] if isinstance(fields["citations"], list) else []
@@ -184,13 +185,9 @@ class TextBlock(ContentBlock):
         """Ends the part of the text that came from one block; the next text block continues it, unless this one has
         fields."""
         if self.fields:
-            self.flush()
-            if not self.begun:
-                self.begin(self.first())
-            self.stream.finished(self)
+            super().close(status)
 
     def late(self) -> None:
-        """Sends the citations."""
         for citation in self._cited:
             self.add(type="citations_delta", citation=citation)
 
@@ -201,15 +198,7 @@ class RefusalBlock(ContentBlock):
     __slots__ = ()
 
     def first(self) -> Mapping[str, Any]:
-        """Returns a text block without text."""
         return {**self.fields, "type": "text", "text": ""}
-
-    def close(self, status: BlockStatus) -> None:
-        """Ends the block. A block with fields is sent even if it has no text."""
-        self.flush()
-        if not self.begun and self.fields:
-            self.begin(self.first())
-        self.stream.finished(self)
 
 
 class ReasoningBlock(ContentBlock):
@@ -236,29 +225,22 @@ class ReasoningBlock(ContentBlock):
             self.begin(self.first())
 
     def text_frame(self) -> TextFrame | None:
-        """Returns the bytes around a delta of plain text; None if the text is hidden."""
         return super().text_frame() if self._shown else None
 
     def wrote(self, text: str) -> None:
-        """Adds text that other code wrote to the signature."""
         self._signing.take(text)
 
     def first(self) -> Mapping[str, Any]:
-        """Returns a thinking block without text, or a redacted block."""
         if self._redacted:
             return {**self.fields, "type": "redacted_thinking"}
         return {**self.fields, "type": "thinking", "thinking": "", "signature": ""}
 
     def close(self, status: BlockStatus) -> None:
-        """Ends the block. A block with fields is sent even if it has no text."""
         self.flush()
-        if not self.begun and self.fields:
-            self._redacted = "data" in self.fields
-            self.begin(self.first())
-        self.stream.finished(self)
+        self._redacted = not self.begun and "data" in self.fields
+        super().close(status)
 
     def late(self) -> None:
-        """Sends the signature, unless the block is redacted."""
         if not self._redacted:
             self.add(type="signature_delta", signature=self.fields.get("signature", self._signing.signature))
 
@@ -281,7 +263,6 @@ class CallBlock(ContentBlock):
         self.begin({**fields, "type": "tool_use", "id": call_id, "name": opened.name or "", "input": {}})
 
     def put(self, text: str) -> None:
-        """Sends arguments if they are an object, otherwise holds them."""
         if self._is_object is None and text.strip(SPACE):
             self._is_object = begins_as_object(text)
             text = "".join(self._held) + text
@@ -293,8 +274,7 @@ class CallBlock(ContentBlock):
 
     def close(self, status: BlockStatus) -> None:
         """Ends the call. Held arguments of a complete call are sent as an object."""
-        if self._half:
-            self.flush()
+        self.flush()
         is_whole = status == "complete"
         if is_whole and not self._is_object:
             self.show(as_object("".join(self._held), self._custom))

@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final, Protocol
@@ -24,9 +25,9 @@ from ..shared.text_sinks import TextSink
 from ..shared.wire import dump
 from ..streams import TextFrame
 from .client_tools import FORMS
-from .item_writer import part_fields, write_call, write_reasoning
+from .item_writer import write_call, write_reasoning
 from .items import PROTOCOL
-from .reply import CallNames, item_fields, message_item, refusal_part, text_part
+from .reply import CallNames, content_part, item_fields, message_item
 
 QUEUED: Final = ("response.created", "response.queued")
 """First events of a stream that is made in the background."""
@@ -173,17 +174,54 @@ class OutputItem(TextSink):
         raise NotImplementedError  # each kind of item has its own events
 
 
-class TextItem(OutputItem):
+class MessageItem(OutputItem):
+    """A message with one content part."""
+
+    __slots__ = ()
+
+    part: type[Text | Refusal]
+    kind: str
+    """The type of its part, in the names of its events."""
+    key: str
+    """The key of the text in its last event."""
+    rest: Mapping[str, Any] = EMPTY
+    """Further fields of the events with its text."""
+
+    def begin(self) -> None:
+        self.item_id = self.stream.item_id("message", self.index)
+        item = message_item(self.item_id, [], "in_progress", item_fields(self.extra))
+        self.stream.send("response.output_item.added", output_index=self.index, item=item)
+        self.send("response.content_part.added", content_index=0, part=content_part(self.part("")))
+        tail = b"," + dump(self.rest)[1:] if self.rest else b"}"
+        self._deltas(f"response.{self.kind}.delta", tail, content_index=0)
+
+    def end(self, status: str) -> None:
+        self.flush()
+        text = self.text
+        self.send(f"response.{self.kind}.done", content_index=0, **{self.key: text}, **self.rest)
+        part = content_part(self.part(text, self.extra))
+        self.send("response.content_part.done", content_index=0, part=part)
+        self.stream.done(self.index, self.finished(status))
+
+    def finished(self, status: str) -> dict[str, Any]:
+        content = content_part(self.part(self.text, self.extra))
+        return message_item(self.item_id, [content], status, item_fields(self.extra))
+
+
+class TextItem(MessageItem):
     """A message with text. Several text blocks may be joined in one."""
 
     __slots__ = ()
+
+    part = Text
+    kind, key = "output_text", "text"
+    rest: Mapping[str, Any] = {"logprobs": []}
 
     def begins_with(self, text: str) -> bool:
         """True for text that is not only whitespace, and for any text if the item has fields."""
         return bool(text.strip(SPACE)) or (bool(text) and bool(fields_of(self.extra, PROTOCOL)))
 
     def learn(self, extra: Extra) -> None:
-        """Stores the `extra` from the end of the block, and sends whitespace that was held back."""
         super().learn(extra)
         self.show_blank()  # the item has fields, so it is sent even if it is blank
 
@@ -194,63 +232,14 @@ class TextItem(OutputItem):
             self.show()
             self._write(text)
 
-    def begin(self) -> None:
-        """Sends the item and its content part without text."""
-        self.item_id = self.stream.item_id("message", self.index)
-        self.stream.send(
-            "response.output_item.added",
-            output_index=self.index,
-            item=message_item(self.item_id, [], "in_progress", item_fields(self.extra)),
-        )
-        self.send("response.content_part.added", content_index=0, part=text_part(""))
-        self._deltas("response.output_text.delta", b',"logprobs":[]}', content_index=0)
 
-    def end(self, status: str) -> None:
-        """Sends the end of the text, of the part and of the item."""
-        self.flush()
-        text = self.text
-        self.send("response.output_text.done", content_index=0, text=text, logprobs=[])
-        self.send("response.content_part.done", content_index=0, part=self._part(text))
-        self.stream.done(self.index, self.finished(status))
-
-    def finished(self, status: str) -> dict[str, Any]:
-        """Returns the complete text message."""
-        return message_item(self.item_id, [self._part(self.text)], status, item_fields(self.extra))
-
-    def _part(self, text: str) -> dict[str, Any]:
-        return {**text_part(text), **part_fields(Text(text, self.extra))}
-
-
-class RefusalItem(OutputItem):
+class RefusalItem(MessageItem):
     """A message with which the model declined."""
 
     __slots__ = ()
 
-    def begin(self) -> None:
-        """Sends the item and its content part without text."""
-        self.item_id = self.stream.item_id("message", self.index)
-        self.stream.send(
-            "response.output_item.added",
-            output_index=self.index,
-            item=message_item(self.item_id, [], "in_progress", item_fields(self.extra)),
-        )
-        self.send("response.content_part.added", content_index=0, part=refusal_part(""))
-        self._deltas("response.refusal.delta", content_index=0)
-
-    def end(self, status: str) -> None:
-        """Sends the end of the text, of the part and of the item."""
-        self.flush()
-        text = self.text
-        self.send("response.refusal.done", content_index=0, refusal=text)
-        self.send("response.content_part.done", content_index=0, part=self._part(text))
-        self.stream.done(self.index, self.finished(status))
-
-    def finished(self, status: str) -> dict[str, Any]:
-        """Returns the complete message that declines."""
-        return message_item(self.item_id, [self._part(self.text)], status, item_fields(self.extra))
-
-    def _part(self, text: str) -> dict[str, Any]:
-        return {**refusal_part(text), **part_fields(Refusal(text, self.extra))}
+    part = Refusal
+    kind = key = "refusal"
 
 
 class ReasoningItem(OutputItem):
@@ -264,13 +253,11 @@ class ReasoningItem(OutputItem):
         self._silent = False
 
     def learn(self, extra: Extra) -> None:
-        """Stores the `extra` from the end of the block; the id stays the one that the client already got."""
         super().learn(extra)
         if self.begun and (fields := fields_of(self.extra, PROTOCOL)).get("id", self.item_id) != self.item_id:
             self.extra = {**self.extra, PROTOCOL: {**fields, "id": self.item_id}}  # the client already got this id
 
     def begin(self) -> None:
-        """Sends the item without text, and the summary part if the text is a summary."""
         self.item_id = fields_of(self.extra, PROTOCOL).get("id") or self.stream.item_id("reasoning", self.index)
         item = write_reasoning(Reasoning("", self.extra), self.item_id)
         if not self._summary and not self._silent:
@@ -293,7 +280,6 @@ class ReasoningItem(OutputItem):
             self.show()
 
     def end(self, status: str) -> None:
-        """Sends the end of the text, if there is any, and of the item."""
         self.flush()
         text = self.text
         if self._summary and text:
@@ -305,7 +291,6 @@ class ReasoningItem(OutputItem):
         self.stream.done(self.index, self.finished(status))
 
     def finished(self, status: str) -> dict[str, Any]:
-        """Returns the complete item; only cut-off reasoning has a status."""
         # the live service sends reasoning without a status; only cut-off reasoning must have one
         shown = None if status == "completed" else status
         return write_reasoning(Reasoning(self.text, self.extra), self.item_id, shown)
@@ -332,7 +317,6 @@ class CallItem(OutputItem):
         return self._custom or bool(text.strip(SPACE))
 
     def begin(self) -> None:
-        """Sends the item without arguments."""
         item = write_call(self._use, self.item_id, "in_progress")
         self.stream.send("response.output_item.added", output_index=self.index, item=item)
         kind = "custom_tool_call_input" if self._custom else "function_call_arguments"
@@ -351,7 +335,6 @@ class CallItem(OutputItem):
         self.end("completed")
 
     def end(self, status: str) -> None:
-        """Sends the end of the arguments and of the item."""
         text = self.text
         if self._custom:
             self.send("response.custom_tool_call_input.done", input=text)
@@ -360,7 +343,6 @@ class CallItem(OutputItem):
         self.stream.done(self.index, self.finished("incomplete" if self._cut else status))
 
     def finished(self, status: str) -> dict[str, Any]:
-        """Returns the call with the arguments sent so far."""
         use = self._use
         whole_use = ToolUse(use.call_id, use.name, self.text, use.kind, use.namespace, extra=self.extra)
         return write_call(whole_use, self.item_id, status)
@@ -380,15 +362,12 @@ class ClientToolItem(CallItem):
         self._use = ToolUse(call_id, name, "", namespace=opened.namespace, extra=opened.extra)
 
     def text_frame(self, number: int) -> None:
-        """Returns None: no event holds a piece of its arguments."""
         return None
 
     def write(self, text: str) -> None:
-        """Stores a piece of the arguments."""
         self._pieces.append(text)
 
     def begin(self) -> None:
-        """Sends the item without its arguments, and the events of its own type."""
         self._use, self.item_id = self._names.place(self._use, self.index)
         item = self.finished("in_progress")
         fields = {key: item[key] for key in FORMS[item["type"]].fields if key in item}
@@ -405,10 +384,8 @@ class ClientToolItem(CallItem):
             self.end("completed")
 
     def end(self, status: str) -> None:
-        """Sends the end of the item."""
         self.stream.done(self.index, self.finished("incomplete" if self._cut else status))
 
     def finished(self, status: str) -> dict[str, Any]:
-        """Returns the call with the arguments received so far."""
         use = replace(self._use, arguments=valid_text(self.text), extra=merged(self.extra, self._use.extra))
         return write_call(use, self.item_id, status)

@@ -180,13 +180,8 @@ def output_items(
                 use, item_id = names.place(part, index)
                 items.append(write_call(use, item_id, "completed" if is_whole(use, reason or "") else "incomplete"))
             case Text() | Refusal():
-                content = (
-                    text_part(valid_text(part.text)) if isinstance(part, Text) else refusal_part(valid_text(part.text))
-                )
-                if part.extra:
-                    content |= part_fields(part)
                 item_id = derived_id("message", ident, index)
-                items.append(message_item(item_id, [content], status, item_fields(part.extra) if part.extra else EMPTY))
+                items.append(message_item(item_id, [content_part(part)], status, item_fields(part.extra)))
             case Reasoning():
                 part = replace(part, extra=as_shown(part.extra, options))
                 item_id = derived_id("reasoning", ident, index)
@@ -272,14 +267,14 @@ def item_fields(extra: Mapping[str, Any]) -> Mapping[str, Any]:
     return fields
 
 
-def text_part(text: str) -> dict[str, Any]:
-    """Returns the only content part of a text message."""
-    return {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
-
-
-def refusal_part(text: str) -> dict[str, Any]:
-    """Returns the only content part of a message that declines."""
-    return {"type": "refusal", "refusal": text}
+def content_part(part: Text | Refusal) -> dict[str, Any]:
+    """Returns the only content part of a message."""
+    text = valid_text(part.text)
+    if isinstance(part, Text):
+        own: dict[str, Any] = {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
+    else:
+        own = {"type": "refusal", "refusal": text}
+    return {**own, **part_fields(part)}
 
 
 # --- whole answers --------------------------------------------------------------------------------------------------
