@@ -16,13 +16,13 @@ citations and signatures, and `Delta.extra`. A call that was cut off has already
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ...errors import GatewayError
-from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ...events import BlockKind, Finish, Opaque, Open, Start
 from ...model import EMPTY, Extra, Usage, fields_of
+from ..shared.block_queue import QueuedBlock, QueueingWriter
 from ..shared.text_sinks import InlineReasoning, TextSink
 from ..streams import KEEPALIVE, TextFrame, WriteOptions
 from .block_streams import (
@@ -43,57 +43,21 @@ PING: Final = frame("ping")
 STOP: Final = frame("message_stop")
 
 
-class MessagesWriter:
+class MessagesWriter(QueueingWriter):
     """A `StreamWriter` of Messages events."""
 
     def __init__(self, options: WriteOptions) -> None:
+        super().__init__()
         self._options = options
         self._reasoning = reasoning_placement(options)
-        self._out: list[bytes] = []
         self.send: Callable[[bytes], None] = self._out.append
         """Takes a frame; see `block_streams.BlockStream`."""
-        self._blocks: dict[int, _QueuedBlock] = {}
-        self._waiting: deque[_QueuedBlock] = deque()
         self._open: ContentBlock | None = None  # the block that has begun and not ended
         self._text: TextBlock | None = None  # the block for further text, whether it has begun or not
         self._count = 0
         self._blank = ""  # texts that were only whitespace
         self._usage: Usage | None = None
-        self._begun = self._ended = self._has_content = self._called = self._refused = False
-
-    def feed(self, events: Iterable[Event]) -> bytes:
-        """Returns the frames for these events, possibly none."""
-        for event in events:
-            if self._ended:
-                break
-            match event:
-                case Delta():
-                    block = self._blocks[event.block]
-                    if block.sink is not None:
-                        block.sink.write(event.text)
-                    else:
-                        block.texts.append(event.text)
-                case Open():
-                    block = self._blocks[event.block] = _QueuedBlock(event)
-                    if event.choice == 0:
-                        self._queue(block)
-                case Close():
-                    block = self._blocks.pop(event.block)
-                    block.closed, block.late = event.status, event.extra
-                    self._advance()
-                case Start():
-                    self._begin(event.response_id, event.extra, event.usage)
-                case Opaque(protocol="messages", payload=Mapping() as payload) if "type" in payload:
-                    self._queue(_QueuedBlock(event))
-                case Finish():
-                    self._finish(event)
-                case Fault():
-                    self._fail(event.error)
-                case _:
-                    pass
-        data = b"".join(self._out)
-        self._out.clear()
-        return data
+        self._begun = self._has_content = self._called = self._refused = False
 
     def keepalive(self) -> bytes:
         """Returns a ping; a comment before the answer has begun, where no event is allowed."""
@@ -113,28 +77,25 @@ class MessagesWriter:
 
     # --- the message ------------------------------------------------------------------------------------------------
 
-    def _begin(self, response_id: str, extra: Extra, usage: Usage | None) -> None:
-        self._begun, self._usage = True, usage
+    def _begin(self, start: Start) -> None:
+        self._begun, self._usage = True, start.usage
         message = {
-            **fields_of(extra, PROTOCOL),
-            "id": message_id(response_id),
+            **fields_of(start.extra, PROTOCOL),
+            "id": message_id(start.response_id),
             "type": "message",
             "role": "assistant",
             "model": self._options.request.model,
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": first_usage(self._options, usage),
+            "usage": first_usage(self._options, start.usage),
         }
         self.send(frame("message_start", message=message))
 
     def _finish(self, finish: Finish) -> None:
         if not self._begun:
-            self._begin("", EMPTY, None)
-        if self._waiting:
-            for block in self._waiting:
-                block.closed = block.closed or "complete"
-            self._advance()
+            self._begin(Start("", "", 0))
+        self._close_queued()
         self._end_open()
         if self._blank and not self._has_content:
             text = TextBlock(self, EMPTY)
@@ -152,21 +113,19 @@ class MessagesWriter:
 
     # --- blocks, one after the other --------------------------------------------------------------------------------
 
-    def _queue(self, block: _QueuedBlock) -> None:
-        self._waiting.append(block)
-        self._advance()
+    def _unmodelled(self, event: Opaque) -> None:
+        match event:
+            case Opaque(protocol="messages", payload=Mapping() as payload) if "type" in payload:
+                self._queue(QueuedBlock(event))
 
     def _advance(self) -> None:
-        """Writes the first queued block as far as it has arrived, and the blocks behind it once it has closed."""
         while self._waiting:
             block = self._waiting[0]
             if block.sink is None:
-                block.sink = self._sink(block.opened)
-                for text in block.texts:
-                    block.sink.write(text)
-                block.texts.clear()
+                block.write_to(self._sink(block.opened))
             if block.closed is None:
                 return
+            assert block.sink is not None
             if block.late:
                 block.sink.learn(block.late)
             block.sink.close(block.closed)
@@ -233,16 +192,3 @@ class MessagesWriter:
             content.end()
         if self._text is content:
             self._leave_text()
-
-
-class _QueuedBlock:
-    """A queued block: the object that writes it, or its texts while it waits (rule 1)."""
-
-    __slots__ = ("closed", "late", "opened", "sink", "texts")
-
-    def __init__(self, opened: Open | Opaque) -> None:
-        self.opened = opened
-        self.texts: list[str] = []
-        self.sink: TextSink | None = None
-        self.closed: BlockStatus | None = "complete" if isinstance(opened, Opaque) else None
-        self.late: Extra = EMPTY

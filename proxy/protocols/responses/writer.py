@@ -18,12 +18,13 @@ announced with its id: then they stand between its first and its last event, wit
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ...errors import Cancelled, GatewayError
-from ...events import BlockKind, BlockStatus, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
+from ...events import BlockKind, Finish, Opaque, Open, Start
 from ...model import EMPTY, Extra, OpaquePart, Usage, fields_of, merged
+from ..shared.block_queue import QueuedBlock, QueueingWriter
 from ..shared.text_sinks import InlineReasoning, TextSink
 from ..shared.wire import dump
 from ..streams import KEEPALIVE, TextFrame, WriteOptions
@@ -47,56 +48,21 @@ from .tool_server_items import CALL, as_announced, closing_frame, is_own, openin
 DONE: Final = b"data: [DONE]\n\n"
 
 
-class ResponsesWriter:
+class ResponsesWriter(QueueingWriter):
     """A `StreamWriter` of Responses events."""
 
     def __init__(self, options: WriteOptions) -> None:
+        super().__init__()
         self._options = options
-        self._out: list[bytes] = []
         self._sequence = 0
         self._ident = ""
-        self._extra: dict[str, Any] = {}
-        self._blocks: dict[int, _QueuedItem] = {}
-        self._waiting: deque[_QueuedItem] = deque()
+        self._extra: Extra = EMPTY
         self._foreign: dict[str, _UnmodelledItem] = {}  # unmodelled items that are not done, by id
         self._served: deque[_UnmodelledItem] = deque()  # announced calls of tool servers
         self._last: OutputItem | None = None  # the item that has begun and not ended
         self._message: TextItem | None = None  # the message for further text, whether it has begun or not
-        self._called = self._has_content = self._ended = False
+        self._called = self._has_content = False
         self.items: list[dict[str, Any]] = []
-
-    def feed(self, events: Iterable[Event]) -> bytes:
-        """Returns the frames for these events, possibly none."""
-        for event in events:
-            if self._ended:
-                break
-            match event:
-                case Delta():
-                    block = self._blocks[event.block]
-                    if block.item is not None:
-                        block.item.write(event.text)
-                    else:
-                        block.texts.append(event.text)
-                case Open():
-                    block = self._blocks[event.block] = _QueuedItem(event)
-                    if event.choice == 0:
-                        self._queue(block)
-                case Close():
-                    self._blocks.pop(event.block).end(event)
-                    self._advance()
-                case Start():
-                    self._begin(event.response_id, event.extra)
-                case Opaque():
-                    self._unmodelled(event)
-                case Finish():
-                    self._finish(event)
-                case Fault():
-                    self._fail(event.error)
-                case _:
-                    pass
-        data = b"".join(self._out)
-        self._out.clear()
-        return data
 
     def keepalive(self) -> bytes:
         """Returns a comment; under `keepalive: event` the event `response.in_progress` again (R6.14)."""
@@ -108,21 +74,21 @@ class ResponsesWriter:
     def text_frame(self, block: int) -> TextFrame | None:
         """Returns the frame around plain text of `block`, or None; see `TextWriter`."""
         known = self._blocks.get(block)
-        item = known.item if known is not None and not self._ended else None
+        item = known.sink if known is not None and not self._ended else None
         return item.text_frame(self._sequence) if isinstance(item, OutputItem) else None
 
     def wrote(self, block: int, frames: int, text: str) -> None:
         """Notes text written with `text_frame`; see `TextWriter`."""
-        item = self._blocks[block].item
+        item = self._blocks[block].sink
         assert isinstance(item, OutputItem)
         item.wrote(text)
         self._sequence += frames
 
     # --- the response -----------------------------------------------------------------------------------------------
 
-    def _begin(self, answer_id: str, extra: Mapping[str, Any]) -> None:
-        self._ident = response_id(answer_id)
-        self._extra = dict(extra)
+    def _begin(self, start: Start) -> None:
+        self._ident = response_id(start.response_id)
+        self._extra = start.extra
         self._names = CallNames(self._options, self._ident)
         begun = self._begun()
         if self._options.body.get("background") is True:
@@ -143,12 +109,10 @@ class ResponsesWriter:
 
     def _finish(self, finish: Finish) -> None:
         if not self._ident:
-            self._begin("", {})
+            self._begin(Start("", "", 0))
         self._foreign.clear()
         self._served.clear()
-        for block in self._waiting:
-            block.closed = block.closed or "complete"
-        self._advance()
+        self._close_queued()
         status, reason = outcome(finish.reason, self._called, self._options)
         if self._message is not None and not self._has_content:
             self._message.show_blank()
@@ -172,7 +136,7 @@ class ResponsesWriter:
         because it must not be run. A cancelled answer is not an error: it ends as incomplete with the status
         `cancelled` (docs/adr/0034)."""
         if not self._ident:
-            self._begin("", {})
+            self._begin(Start("", "", 0))
         if self._last is not None and not isinstance(self._last, CallItem):
             self.items.append(self._last.finished("incomplete"))
         if isinstance(error, Cancelled):
@@ -195,13 +159,7 @@ class ResponsesWriter:
 
     # --- blocks, one after the other --------------------------------------------------------------------------------
 
-    def _queue(self, block: _QueuedItem) -> None:
-        self._waiting.append(block)
-        if len(self._waiting) == 1:
-            self._advance()
-
     def _advance(self) -> None:
-        """Writes everything that can be written now: closed blocks, and the first open one as far as it has arrived."""
         while self._waiting:
             block = self._waiting[0]
             if isinstance(block, _UnmodelledItem):
@@ -210,15 +168,14 @@ class ResponsesWriter:
             elif isinstance(block.opened, Opaque):
                 self._whole_item(block.opened)
             else:
-                if block.item is None:
-                    block.item = self._item(block.opened)
-                    for text in block.texts:
-                        block.item.write(text)
+                if block.sink is None:
+                    block.write_to(self._item(block.opened))
                 if block.closed is None:
                     return
+                assert block.sink is not None
                 if block.late:
-                    block.item.learn(block.late)
-                block.item.close(block.closed)
+                    block.sink.learn(block.late)
+                block.sink.close(block.closed)
                 if block.opened.kind is BlockKind.TEXT and (_has_fields(block.late) or _has_fields(block.opened.extra)):
                     self._message = None  # another text is another message
                 if block.opened.kind is BlockKind.TOOL_CALL and block.closed == "complete":
@@ -268,7 +225,7 @@ class ResponsesWriter:
                 known.frames.append(payload)
             self._advance()
         else:
-            self._queue(_QueuedItem(event))
+            self._queue(QueuedBlock(event))
 
     def _go_on(self, block: _UnmodelledItem) -> bool:
         """Writes everything known of an unmodelled item. Returns True if the item is done."""
@@ -358,25 +315,7 @@ class ResponsesWriter:
         self._sequence += 1
 
 
-class _QueuedItem:
-    """A queued block: the object that writes it, or its texts while it waits (rule 2)."""
-
-    __slots__ = ("closed", "item", "late", "opened", "texts")
-
-    def __init__(self, opened: Open | Opaque) -> None:
-        self.opened = opened
-        self.texts: list[str] = []
-        self.item: TextSink | None = None
-        self.closed: BlockStatus | None = "complete" if isinstance(opened, Opaque) else None
-        self.late: Extra = EMPTY
-
-    def end(self, closed: Close) -> None:
-        """Notes the end of the block."""
-        self.closed = closed.status
-        self.late = closed.extra
-
-
-class _UnmodelledItem(_QueuedItem):
+class _UnmodelledItem(QueuedBlock):
     """An unmodelled item that was announced and is not done: its waiting frames, and its final form."""
 
     __slots__ = ("begun", "frames", "index", "wire")
