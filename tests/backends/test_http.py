@@ -147,6 +147,22 @@ async def test_a_server_that_streams_unasked(server: Upstream, connect: Connect)
     assert orjson.loads(await source.body())["choices"][0]["message"]["content"] == "Hello"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_stream_with_the_label_of_a_whole_answer(server: Upstream, connect: Connect, stream: bool) -> None:
+    frames = [frame(chunk({"content": "Hel"})), frame(chunk({"content": "lo"}, "stop")), frame("[DONE]")]
+    server.script = [streamed(*frames, kind="application/json")]
+    backend = await connect()
+    source = await backend.open(ask(stream=stream), request_id="r")
+    if stream:
+        assert await bytes_of(source) == b"".join(frames)
+        assert fold(await events_of(backend)).text == "Hello"
+    else:
+        assert orjson.loads(await source.body())["choices"][0]["message"]["content"] == "Hello"
+        source = await backend.open(ask(stream=False), request_id="r")
+        parts = [part async for part in source.body_in_parts()]
+        assert orjson.loads(b"".join(parts))["choices"][0]["message"]["content"] == "Hello"
+
+
 # --- statuses and failures ------------------------------------------------------------------------------------------
 
 
