@@ -397,7 +397,7 @@ class ServerSide(Protocol):
     def shown(self, chunk: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns the object of a frame, except the last one, in the form that strict clients need on the pass-through
         path; the same object if it has that form."""
-        return frame
+        return chunk
 
     def is_end(self, name: str | None, data: bytes) -> bool:
         """True if a frame with this event name and data is the last one of a stream; everything after it is ignored."""

@@ -50,6 +50,22 @@ def test_what_is_no_url_is_refused(given: str) -> None:
         base_url(given, "/chat/completions")
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://user:secret@host:80/v1?key=secret#secret", "https://host:80/v1"),
+        ("http://user:12/secret@host", ""),
+        ("http://user:12/se@cret@host/v1", ""),
+        ("http://user:12?secret@host", ""),
+        ("http://user:12#secret@host", ""),
+        ("http://user:secret@[::1", ""),
+        (None, ""),
+    ],
+)
+def test_an_address_in_a_message_has_no_secret(url: str | None, shown: str) -> None:
+    assert BackendConfig(url=url).public_url == shown
+
+
 def test_a_backend_needs_a_url() -> None:
     with pytest.raises(ValueError, match="url"):
         HttpBackend("b", BackendConfig(), LimitsConfig(), usual_server())

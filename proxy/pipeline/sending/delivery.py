@@ -125,8 +125,7 @@ def boundary(
         except web.HTTPMethodNotAllowed as error:
             fault: GatewayError = _unkept(request, clients) or _wrong_method(request, error.headers["Allow"])
         except web.HTTPNotFound:
-            nothing = ClientFault(f"Nothing is served at {request.path[:200]}.", code="not_found")
-            fault = _unkept(request, clients) or nothing
+            fault = _unkept(request, clients) or _not_served(request.path)
         except web.HTTPException as raised:
             if raised.status < 400:
                 raise
@@ -162,10 +161,16 @@ def _unkept(request: web.Request, clients: ClientSides) -> ClientFault | None:
     """Returns the error for a request for an earlier answer of a protocol that stores none."""
     side, place = clients.of(request.path, request.headers), request.path.removeprefix("/v1")
     listed = place == side.path and request.method in ("GET", "HEAD") and "Upgrade" not in request.headers
-    if side.no_storage_message is None or not (listed or place.startswith(side.path + "/")):
+    if side.no_storage_message is None or not (listed or place.removesuffix("/").startswith(side.path + "/")):
         return None
     hint = "Use `/v1/responses`, whose answers are kept." if clients.keeps else None
     return ClientFault(side.no_storage_message, code="not_found", hint=hint)
+
+
+def _not_served(path: str) -> ClientFault:
+    """Returns the error for an unknown path."""
+    hint = "Leave out the slash at the end of the path." if path.endswith("/") else None
+    return ClientFault(f"Nothing is served at {path[:200]}.", code="not_found", hint=hint)
 
 
 def _wrong_method(request: web.Request, allowed: str) -> ClientFault:
