@@ -236,7 +236,12 @@ class _Loading:
         if earlier is None:
             earlier = await known.read(self.conversations, self.owner, previous, continuing)
         if earlier is None or earlier.turns[-1].status not in ANSWERED:
-            state = " not found" if earlier is None else f" is {earlier.turns[-1].status}"
+            if earlier is not None:
+                state = f" is {earlier.turns[-1].status}"
+            elif await self.conversations.present([(previous, self.owner)]):
+                state = " continues a response that was deleted or has expired"
+            else:
+                state = " not found"
             raise ClientFault(
                 f"Previous response with id {quote(previous)}{state}.",
                 code="previous_response_not_found",

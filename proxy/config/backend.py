@@ -220,9 +220,12 @@ class BackendConfig:
 
     @property
     def public_url(self) -> str:
-        """`url` for messages: without user, password and query. Empty if there is none or it is malformed."""
+        """`url` for messages: without user, password and query. Empty if there is none, it is malformed, or it may have
+        a password with a slash, a question mark or a number sign, which ends before the `@`."""
         try:
             parts = urlsplit(self.url or "")
         except ValueError:
+            return ""
+        if "@" in parts.path + parts.query + parts.fragment:
             return ""
         return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

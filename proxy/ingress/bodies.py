@@ -6,7 +6,7 @@ parsed in a thread.
 A body with a duplicate key is refused: the gateway, a middleware and the model server could each use a different value.
 NUL in strings is allowed. Lone surrogates, invalid UTF-8, NaN and Infinity are errors. Measurements: docs/adr/0003.
 Clients that cut a text between the halves of an emoji send one half as an escape, in every later turn as well:
-`without_halves` makes such a body readable (R28.4).
+`parse_mended` makes such a body readable (R28.4).
 """
 
 from __future__ import annotations
@@ -47,23 +47,32 @@ _HALF: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _HINT: Final = "Send one JSON object in UTF-8."
 
 
-async def parse_mended(body: bytes, limits: LimitsConfig) -> dict[str, Any]:
-    """Returns the JSON object in `body`, as `parse_body`, after `without_halves` if needed."""
+class MendedBody(NamedTuple):
+    """A body with its JSON object. `halves`: the fault of the body that arrived, if `raw` has U+FFFD in place of halves
+    of surrogate pairs. Under `requests.validation: strict` it is raised."""
+
+    raw: bytes
+    value: dict[str, Any]
+    halves: ClientFault | None = None
+
+
+async def parse_mended(
+    body: bytes,
+    limits: LimitsConfig,
+    known: KnownTools | None = None,
+    lookup: ConversationLookup | None = None,
+    counted: Callable[[int], None] = lambda objects: None,
+) -> MendedBody:
+    """Returns the JSON object in `body`, as `parse_body`. Each escape of half a surrogate pair becomes U+FFFD."""
     try:
-        return await parse_body(body, limits)
+        return MendedBody(body, await parse_body(body, limits, known, lookup, counted))
     except ClientFault as fault:
-        return await parse_body(await without_halves(body, fault), limits)
-
-
-async def without_halves(body: bytes, fault: ClientFault) -> bytes:
-    """Returns a body that was refused for `fault`, with U+FFFD for each escape of half a surrogate pair. Raises `fault`
-    if that was not the reason."""
-    better = body
-    if "surrogate" in fault.message:
-        better = await offload(len(body) > OFFLOAD_BYTES, _without_halves, body)
-    if better is body:
-        raise fault
-    return better
+        raw = body
+        if "surrogate" in fault.message:
+            raw = await offload(len(body) > OFFLOAD_BYTES, _without_halves, body)
+        if raw is body:
+            raise
+        return MendedBody(raw, await parse_body(raw, limits, known, lookup, counted), fault)
 
 
 def _without_halves(body: bytes) -> bytes:

@@ -26,7 +26,7 @@ from ..events import Event
 from ..model import EMPTY, Message, ModelReply, ModelRequest, ToolUse, Usage, dataclass
 from .shared import openai
 from .shared.mending import Mending
-from .shared.noise import NoiseTest, Note, ignore_note, in_any, of_frame
+from .shared.noise import NoiseTest, Note, ignore_note, in_any, of_text
 from .shared.numbers import MAX_CHOICES
 from .shared.tool_servers import ToolServerForm
 from .shared.wire import dump, load
@@ -299,7 +299,7 @@ class ServerSide(Protocol):
     """True if the configuration may name the chat template that turns a conversation into text."""
     usual: bytes = b""
     """Bytes that nearly every frame of an answer contains, and no frame of another kind. On the pass-through path only
-    frames without them are inspected (`left_out`, `shown`)."""
+    frames without them are inspected (`noise_of`, `shown`)."""
     items_in: str = ""
     """Key of the list of items in a whole answer, to which some servers add entries that are no items
     (`noise.of_item`); empty if there is no such list."""
@@ -391,7 +391,7 @@ class ServerSide(Protocol):
         except ValueError:
             value = None
         if not isinstance(value, dict):
-            return self.left_out(name, data) is not None
+            return not data.lstrip().startswith(b"{") and of_text(data, name) is not None
         return self.noise_of(name, value) is not None or self.is_silent(name, value)
 
     def is_silent(self, name: str | None, value: Mapping[str, Any]) -> bool:
@@ -399,16 +399,10 @@ class ServerSide(Protocol):
         of `is_empty_frame`, which asks `noise_of` for all other empty frames."""
         return False
 
-    def left_out(self, name: str | None, data: bytes) -> str | None:
-        """Returns the kind (`noise.KINDS`) of a frame that is neither part of an answer nor an error; None for all
-        other frames."""
-        return of_frame(self.noise_of, name, data)
-
-    def shown(self, data: bytes) -> bytes:
-        """Returns the data of a frame, except the last one, in the form that strict clients need on the pass-through
-        path. Raises `ValueError` if it is not JSON."""
-        load(data)
-        return data
+    def shown(self, chunk: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the object of a frame, except the last one, in the form that strict clients need on the pass-through
+        path; the same object if it has that form."""
+        return chunk
 
     def is_end(self, name: str | None, data: bytes) -> bool:
         """True if a frame with this event name and data is the last one of a stream; everything after it is ignored."""

@@ -29,7 +29,7 @@ def describe(config: GatewayConfig, plugins: Registries) -> str:
     lines += _limits(config, keys) if limited else ()
     lines += start_notes(config, plugins)
     for name, backend in config.backends.items():
-        address = f" at {backend.public_url}" if backend.url else ""
+        address = f" at {backend.public_url}" if backend.public_url else ""
         run = f" run as {backend.command[0]}" if backend.command else ""
         lines.append(f"backend {name}: {backend.kind}{address}{run}, preset {backend.preset}")
     for route in effective_routes(config):

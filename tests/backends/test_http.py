@@ -50,6 +50,22 @@ def test_what_is_no_url_is_refused(given: str) -> None:
         base_url(given, "/chat/completions")
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://user:secret@host:80/v1?key=secret#secret", "https://host:80/v1"),
+        ("http://user:12/secret@host", ""),
+        ("http://user:12/se@cret@host/v1", ""),
+        ("http://user:12?secret@host", ""),
+        ("http://user:12#secret@host", ""),
+        ("http://user:secret@[::1", ""),
+        (None, ""),
+    ],
+)
+def test_an_address_in_a_message_has_no_secret(url: str | None, shown: str) -> None:
+    assert BackendConfig(url=url).public_url == shown
+
+
 def test_a_backend_needs_a_url() -> None:
     with pytest.raises(ValueError, match="url"):
         HttpBackend("b", BackendConfig(), LimitsConfig(), usual_server())
@@ -145,6 +161,22 @@ async def test_a_server_that_streams_unasked(server: Upstream, connect: Connect)
     assert (await source.reply()).text == "Hello"
     source = await backend.open(ask(stream=False), request_id="r")
     assert orjson.loads(await source.body())["choices"][0]["message"]["content"] == "Hello"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_stream_with_the_label_of_a_whole_answer(server: Upstream, connect: Connect, stream: bool) -> None:
+    frames = [frame(chunk({"content": "Hel"})), frame(chunk({"content": "lo"}, "stop")), frame("[DONE]")]
+    server.script = [streamed(*frames, kind="application/json")]
+    backend = await connect()
+    source = await backend.open(ask(stream=stream), request_id="r")
+    if stream:
+        assert await bytes_of(source) == b"".join(frames)
+        assert fold(await events_of(backend)).text == "Hello"
+    else:
+        assert orjson.loads(await source.body())["choices"][0]["message"]["content"] == "Hello"
+        source = await backend.open(ask(stream=False), request_id="r")
+        parts = [part async for part in source.body_in_parts()]
+        assert orjson.loads(b"".join(parts))["choices"][0]["message"]["content"] == "Hello"
 
 
 # --- statuses and failures ------------------------------------------------------------------------------------------

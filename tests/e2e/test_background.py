@@ -22,7 +22,9 @@ from tests.e2e.conftest import Gateway, read_config, sdk, upstream_config
 from tests.e2e.test_conversation import client
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
+from toolwire.ingress.auth import owner_of
 from toolwire.model import ModelRequest
+from toolwire.pipeline.conversations import stored
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
 from toolwire.pipeline.sending.background import BACKGROUND
 from toolwire.record import AccessRecord, BackendObserver, ExchangeObserver, ReadRequest
@@ -184,6 +186,20 @@ async def test_cancelled_from_anywhere(stage: Stage, begun: bool) -> None:
         assert (events[-1].type, events[-1].response.status) == ("response.incomplete", "cancelled")
         assert numbers(events) == [*range(len(events))]
     await idle(stage.servers[0])
+    mark = (f"cancel_{made.id}", owner_of("k1"))
+    assert await stage.servers[1].app[CONVERSATIONS].present([mark]) == set()
+
+
+@pytest.mark.parametrize("store", ["sqlite"], indirect=True)
+async def test_one_whose_process_is_gone_is_cancelled(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody takes the mark: the request to cancel stores the end itself."""
+    monkeypatch.setattr(stored, "CANCEL_S", 0.1)
+    async with stage.clients() as (one, two):
+        ident = await running(one)
+        for server in stage.servers:
+            server.app[CONVERSATIONS].running.clear()
+        assert (await two.responses.cancel(ident)).status == "cancelled"
+        assert (await one.responses.retrieve(ident)).status == "cancelled"
 
 
 @ONE_OR_TWO

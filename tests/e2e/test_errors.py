@@ -147,6 +147,7 @@ CASES: dict[str, Case] = {
         code="invalid_api_key", status=401, body=chat(), config=KEYS, headers={"Authorization": "Bearer wrong"}
     ),
     "R13.4 path": Case(code="not_found", status=404, body=chat(), path="/v1/nothing"),
+    "R13.4 slash": Case(code="not_found", status=404, body=chat(), path=CHAT + "/"),
     "R13.4 method": Case(code="method_not_allowed", status=405, body=chat(), path="/v1/models"),
     # the model
     "R9.1 strict": written("malformed_tool_arguments", '<tool_call>{"name" "read_file"}</tool_call>'),

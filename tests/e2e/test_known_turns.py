@@ -103,7 +103,9 @@ def test_a_deleted_turn_ends_the_conversation(both: Both) -> None:
         both.continued(body_of("prompt", "More.", previous_response_id=f"@{number}@"))
     assert both.delete(1) == b"200"
     for number, status in ((3, b"400"), (2, b"400"), (1, b"400"), (0, b"200")):
-        assert both.continued(body_of("prompt", "More.", previous_response_id=f"@{number}@")).status == status
+        seen = both.continued(body_of("prompt", "More.", previous_response_id=f"@{number}@"))
+        assert seen.status == status
+        assert ("continues a response that was deleted" in str(seen.answer)) == (number > 1)
 
 
 def test_turns_of_another_owner_are_not_found(both: Both) -> None:

@@ -57,6 +57,28 @@ async def test_a_bad_message_is_an_error_event_and_the_connection_goes_on(gatewa
             assert said(await socket.respond(input="hi")) == "Hello.", name
 
 
+@pytest.mark.parametrize("strict", [False, True])
+async def test_half_a_character_is_judged_alike_on_all_ways(gateway: Gateway, strict: bool) -> None:
+    """`validation: strict` refuses what is otherwise replaced (R28.4)."""
+    requests = {"validation": "strict" if strict else "default"}
+    server = await gateway(mock(defaults={"requests": requests}), script=["Hello."])
+    half = orjson.dumps({**CREATE, "input": "a HALF b"}).replace(b"HALF", rb"\ud83d").decode()
+    items = orjson.dumps({"items": [{"role": "user", "content": "HALF"}]}).replace(b"HALF", rb"\ud83d")
+    headers = {"Content-Type": "application/json"}
+    async with connected(server) as socket, aiohttp.ClientSession(server.make_url("/"), headers=headers) as session:
+        await socket.raw.send_str(half)
+        last = (await socket.events())[-1]
+        assert last["type"] == ("error" if strict else "response.completed")
+        errors = [last.get("error")]
+        for path, body in ((PATH, half.encode()), ("/v1/conversations", items)):
+            async with session.post(path, data=body) as answer:
+                assert answer.status == (400 if strict else 200)
+                errors.append((await answer.json()).get("error"))
+    for error in errors if strict else ():
+        assert error["code"] == "invalid_json"
+        assert "surrogate" in error["message"]
+
+
 async def test_a_message_that_is_too_large_ends_the_connection() -> None:
     """In one frame, or in fragments."""
     async with serving(mock(limits={"body_bytes": 1000})) as server:

@@ -100,7 +100,7 @@ FAULTS: Final = (
     ),
     Fault(
         "relay-noise", "proxy/pipeline/paths/relay.py",
-        "        data = self._without_noise(data)\n", "",
+        "            self._note(LEFT_OUT, kind)\n            return b\"\"\n        shown", "            self._note(LEFT_OUT, kind)\n        shown",
         "what is neither answer nor error reaches clients where bytes pass", ("tests/protocols/test_noise.py",),
     ),
     Fault(
@@ -289,7 +289,7 @@ FAULTS: Final = (
     ),
     Fault(
         "relay-no-json", "proxy/pipeline/paths/relay.py",
-        "            except ValueError:\n                return None\n", "            except ValueError:\n                shown = data\n",
+        "            else:\n                self.fault = ", "            else:\n                _ = ",
         "a frame that is no JSON ends clients, and a stream that begins with one goes out with status 200", STAGES,
     ),
     Fault(
@@ -299,7 +299,7 @@ FAULTS: Final = (
     ),
     Fault(
         "relay-behind-the-end", "proxy/pipeline/paths/relay.py",
-        "                return data[:end]\n", "                return data\n",
+        "if self.ended or self.fault is not before:\n                break", "if self.fault is not before:\n                break",
         "what a server sends behind the end of its answer reaches the client", ("tests/unit/test_relay.py", *STAGES),
     ),
     # --- the scanner and its twin -----------------------------------------------------------------------------------

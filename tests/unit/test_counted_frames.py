@@ -38,7 +38,7 @@ BLOCK = {
         ),
         (ChatProtocol(), frames({**CHAT, "usage": {**COUNTS, "completion_tokens": 1}}, {**CHAT, "usage": COUNTS})),
         (ChatProtocol(), frames({**CHAT, "usage": COUNTS}, {**CHAT, "usage": dict.fromkeys(COUNTS)})),
-        (ChatProtocol(), frames({**CHAT, "usage": COUNTS}, b'["usage"]')),
+        (ChatProtocol(), frames({**CHAT, "usage": COUNTS}, {**CHAT, "usage": ["usage"]})),
         (MessagesProtocol(), frames(MESSAGE, BLOCK, {"type": "message_delta", "usage": {"output_tokens": 4}})),
         (
             ResponsesProtocol(),
@@ -59,6 +59,6 @@ def test_the_last_count_of_each_kind_counts(protocol: ServerSide, said: bytes, s
     assert (usage.input_tokens, usage.output_tokens, usage.estimated) == (9, 4, False)
 
 
-@every("said", [frames(CHAT, DONE), frames({**CHAT, "usage": None}), frames({"usage": [1]}), b""])
+@every("said", [frames(CHAT, DONE), frames({**CHAT, "usage": None}), frames({"usage": [1]}), frames(b'["usage"]'), b""])
 def test_what_nobody_counted(said: bytes) -> None:
     assert counted(ChatProtocol(), said) is None

@@ -437,4 +437,4 @@ def _at(config: BackendConfig) -> str:
     """Returns the address for messages, without parts that may be secret; empty if there is none."""
     if config.command:
         return f" as the program {config.command[0]}"
-    return f" at {config.public_url}" if config.url else ""
+    return f" at {config.public_url}" if config.public_url else ""

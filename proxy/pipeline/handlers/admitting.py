@@ -54,7 +54,12 @@ class AdmittedRequest:
             raise ClientFault(
                 f"The body must be application/json, not {request.content_type[:100]}.", code="unsupported_media_type"
             )
-        return await parse_mended(raw, config.limits) if raw else {}
+        if not raw:
+            return {}
+        _, value, halves = await parse_mended(raw, config.limits)
+        if halves is not None and config.defaults.requests.validation == "strict":
+            raise halves
+        return value
 
     def hold(self, size: int) -> None:
         """Counts bytes that are read for the request until it is answered. Raises as `send`."""

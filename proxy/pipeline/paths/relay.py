@@ -4,12 +4,14 @@ Rules:
 
 1. The output is the input, byte for byte, except for the name of a renamed model and rule 3. Only whole frames are
    sent, so that an error of the gateway never lands inside an incomplete frame.
-2. A frame is parsed only if it may be an error or is unusual: it lacks what nearly all frames have
-   (`ServerSide.usual`), or does not end like an object. An error ends the stream here and is sent in the gateway's own
-   form, without the server's addresses and secrets (R10.8). A frame with a secret also ends the stream, and one that is
-   no JSON, because clients fail on it.
-3. Frames that are neither answer nor error are left out. Chunks that strict clients reject are repaired (R29.1).
-4. The end is recognised in the last frames, as the protocol defines it. Nothing is sent after it.
+2. A frame is parsed only if it is suspicious: it lacks what nearly all frames have (`ServerSide.usual`), does not end
+   like an object, or has bytes of an error, of an end, or of two frames without a blank line between them. A parsed
+   frame is judged like a frame of an answer that is converted. An error ends the stream here and is sent in the
+   gateway's own form, without the server's addresses and secrets (R10.8). A frame with a secret also ends the stream,
+   and one that is no JSON object, because clients fail on it.
+3. Frames that are neither answer nor error are left out. Frames that strict clients reject are repaired (R29.1): chunks
+   without a `delta`, missing blank lines, other spellings of `[DONE]`.
+4. Nothing is sent after the end.
 5. The first and the last frames with token counts are buffered and read at the end of the stream (R29.6).
 """
 
@@ -24,8 +26,10 @@ from ...events import Fault
 from ...fastparse import SseFramer, plain_length
 from ...model import Usage
 from ...protocols.base import ServerSide
-from ...protocols.shared.noise import LEFT_OUT, Note, ignore_note
-from ...protocols.shared.wire import empty_answer_fault, load
+from ...protocols.shared.noise import LEFT_OUT, Note, ignore_note, of_text
+from ...protocols.shared.server_errors import error_in
+from ...protocols.shared.sse_reader import is_done, is_whole, lacks_blank_lines
+from ...protocols.shared.wire import dump, empty_answer_fault, load
 from ...support.offload import OFFLOAD_BYTES, offload
 from ...upstream.pool.first_content import FirstContentBuffer
 from ...upstream.servers.leak_detection import LeakDetector, leak_detector
@@ -35,13 +39,14 @@ from ..answers.renaming import Renaming
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")
-_ERROR: Final = re.compile(rb'"error"|event: ?error')
-_DETAIL: Final = b'"detail"'
-"""The key of an error in FastAPI's form."""
-_ENDED: Final = (b'_reason":"', b'_reason": "')
-_GOOD_END: Final = re.compile(
-    rb'_reason": ?"(?:stop|length|tool_calls|function_call|content_filter|end_turn|tool_use|max_tokens|stop_sequence)"'
+_SUSPICIOUS: Final = (b"error", b'"detail"', b'_reason":"', b'_reason": "', b"}\ndata", b"}\nevent")
+"""Bytes of frames that may hold an error or a finish reason that means one, or lack a blank line."""
+_ERROR: Final = re.compile(
+    rb'"error"|"detail"|event: ?error|_reason": ?"(?!(?:'
+    rb'stop|length|tool_calls|function_call|content_filter|end_turn|tool_use|max_tokens|stop_sequence)")'
 )
+_JOINED: Final = re.compile(rb"\}(?:\r\n?|\n)(?:data|event)")
+_DATA_LINE: Final = re.compile(rb"((?:^|(?<=[\r\n]))data[^\r\n]*)(\r\n|\r|\n)(?=[^\r\n])")
 _DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
 _COUNTS: Final = re.compile(rb'"usage" ?: ?\{')
 _TAIL_BYTES: Final = 1024
@@ -72,7 +77,7 @@ class Relay:
         self._protocol = protocol
         self._marks = protocol.end_marks
         self._usual = protocol.usual
-        self._odd = (b"error", _DETAIL, b'"usage"', *_ENDED, *self._marks)
+        self._odd = (*_SUSPICIOUS, b'"usage"', *self._marks)
         self._spaced = protocol.usual.replace(b":", b": ")
         self._note = note
         self._private = private
@@ -91,7 +96,9 @@ class Relay:
             data = self._cut(data)
         plain = plain_length(data, self._usual, self._odd)
         if plain < len(data):
-            data = data[:plain] + self._unusual(data[plain:], self.has_sent or plain > 0)
+            out = [data[:plain]]
+            self._judge(data[plain:], out)
+            data = b"".join(out)
         if self._leaks is not None and data:
             data = self._up_to_secret(self._leaks, data)
         if not self.has_sent and self._is_error_alone(data):
@@ -107,12 +114,7 @@ class Relay:
         """Ends the input. Returns what is still to be sent, with the end marker. Sets `fault` if the stream broke
         off."""
         out = self.feed(b"\n\n") if self._rest and self._is_whole() else b""
-        if self.ended or self.fault is not None:
-            return out
-        if (end := self._protocol.missing_end(self._tail)) is not None:
-            return out + end
-        self.fault = BackendFault("The model server broke off its stream.", code="upstream_disconnected")
-        return out
+        return out if self.ended or self.fault is not None else out + self._end_after(self._tail)
 
     async def usage(self) -> Usage | None:
         """Returns the server's token counts, after the end of its stream; None if there are none."""
@@ -136,67 +138,92 @@ class Relay:
             )
         return whole
 
-    def _unusual(self, data: bytes, has_sent: bool) -> bytes:
-        """Returns the part of complete frames that can be sent, up to an error or the end. `has_sent`: a frame with
-        data came before these."""
-        data = self._without_noise(data)
+    def _judge(self, data: bytes, out: list[bytes]) -> None:
+        """Appends those of some complete frames to `out` that can be sent, up to an error or the end."""
+        before = self.fault
+        for frame in _frames(data):
+            shown = self._shown(frame, out) if self._is_suspicious(frame) else frame
+            if shown:
+                out.append(shown)
+                if shown.find(b'"usage"') >= 0 and _COUNTS.search(shown) is not None:
+                    self.counts = (*self.counts[:1], shown)
+            if self.ended or self.fault is not before:
+                break
+
+    def _is_suspicious(self, frame: bytes) -> bool:
         # `find`, because `in` first tries bytes as a number, which raises an exception each time.
-        if data.find(b"error") >= 0 and _ERROR.search(data) is not None:
-            data = self._up_to_error(data, b"error")
-        if data.find(_DETAIL) >= 0:
-            data = self._up_to_error(data, _DETAIL)
-        for mark in _ENDED:
-            if data.find(mark) >= 0 and _GOOD_END.search(data) is None:
-                data = self._up_to_error(data, mark)
-        for mark in self._marks:
-            if data.find(mark) >= 0:
-                data = self._up_to_end(data, mark, has_sent)
-        if data.find(b'"usage"') >= 0 and _COUNTS.search(data) is not None:
-            self.counts = (*self.counts[:1], data)
-        return data
+        if (frame.find(self._usual) < 0 and frame.find(self._spaced) < 0) or not frame.rstrip().endswith(b"}"):
+            return True
+        if frame.find(b"\r") < 0 and all(frame.find(one) < 0 for one in self._odd):
+            return False
+        return (
+            _ERROR.search(frame) is not None
+            or _JOINED.search(frame) is not None
+            or any(frame.find(mark) >= 0 for mark in self._marks)
+        )
 
-    def _without_noise(self, data: bytes) -> bytes:
-        """Returns complete frames without those that are neither answer nor error, up to one that is no JSON."""
-        begin = copied = 0
-        shown: list[bytes] = []  # the output for `data[:copied]`
-        lines = data.find(b"\r") < 0
-        while begin < len(data):
-            if lines:  # `find` is several times faster
-                end = at + 2 if (at := data.find(b"\n\n", begin)) >= 0 else len(data)
-            else:
-                end = found.end() if (found := _END.search(data, begin)) is not None else len(data)
-            frame = data[begin:end]
-            if (frame.find(self._usual) < 0 and frame.find(self._spaced) < 0) or not frame.rstrip().endswith(b"}"):
-                as_shown = self._as_shown(frame)
-                if as_shown is None:
-                    self.fault = self._error(frame) or BackendFault(
-                        "The model server's stream has a frame that is no JSON.", code="upstream_invalid_response"
-                    )
-                    return b"".join((*shown, data[copied:begin]))
-                if as_shown is not frame:
-                    shown += data[copied:begin], as_shown
-                    copied = end
-            begin = end
-        return b"".join((*shown, data[copied:])) if copied else data
-
-    def _as_shown(self, frame: bytes) -> bytes | None:
-        """Returns a frame as strict clients accept it: the same object if it is fine, nothing if it is left out, None
-        if it is no JSON."""
+    def _shown(self, frame: bytes, out: list[bytes]) -> bytes:
+        """Returns a suspicious frame as strict clients accept it: unchanged if it is fine, nothing if it is left out.
+        Notes its error or the end. `out` are the frames of this read before it."""
         for name, data in SseFramer(len(frame)).feed(frame):
-            if self._protocol.is_end(name, data):
-                continue
-            kind = self._protocol.left_out(name, data)
-            if kind is not None:
-                self._note(LEFT_OUT, kind)
-                return b""
             try:
-                shown = self._protocol.shown(data)
+                value = load(data)
             except ValueError:
-                return None
-            if shown is not data:
-                event = b"" if name is None else b"event: %b\n" % name.encode()
-                return event + b"data: %b\n\n" % shown
+                value = None
+            if isinstance(value, dict):
+                return self._shown_object(frame, name, data, value)
+            if is_done(data):
+                return self._shown_done(frame, data, out)
+            if lacks_blank_lines(data):
+                self._judge(_DATA_LINE.sub(rb"\1\2\2", frame), out)
+            elif not data.startswith(b"{") and (kind := of_text(data, name)) is not None:
+                self._note(LEFT_OUT, kind)
+            else:
+                self.fault = self._error(frame) or BackendFault(
+                    "The model server's stream has a frame that is no JSON.", code="upstream_invalid_response"
+                )
+            return b""
         return frame
+
+    def _shown_object(self, frame: bytes, name: str | None, data: bytes, value: dict[str, Any]) -> bytes:
+        ends = self._protocol.is_end(name, data)
+        if ends or name == "error" or _ERROR.search(frame) is not None or error_in(value) is not None:
+            error = self._error(frame)
+            if error is not None:
+                self.fault = error
+                return b""
+        if ends:
+            self.ended, self.fault = True, None  # an error after the end does not count
+            return frame
+        kind = self._protocol.noise_of(name, value)
+        if kind is not None:
+            self._note(LEFT_OUT, kind)
+            return b""
+        shown = self._protocol.shown(value)
+        if shown is value:
+            return frame
+        event = b"" if name is None else b"event: %b\n" % name.encode()
+        return event + b"data: %b\n\n" % dump(shown)
+
+    def _shown_done(self, frame: bytes, data: bytes, out: list[bytes]) -> bytes:
+        """Returns `[DONE]` in the protocol's spelling, or the protocol's own end."""
+        if not self._protocol.is_end(None, data):
+            return self._end_after(b"".join((self._tail, *out)))
+        if not self.has_sent and not any(map(_DATA.search, out)):
+            self.fault = empty_answer_fault()
+            return b""
+        self.ended, self.fault = True, None
+        return frame if data.strip() in self._marks else b"data: %b\n\n" % self._marks[0]
+
+    def _end_after(self, tail: bytes) -> bytes:
+        """Returns the end that the server left out after `tail`, the last bytes. Sets `fault` if the stream broke
+        off."""
+        end = self._protocol.missing_end(tail[-_TAIL_BYTES:])
+        if end is None:
+            self.fault = BackendFault("The model server broke off its stream.", code="upstream_disconnected")
+            return b""
+        self.ended = True
+        return end
 
     def _is_error_alone(self, data: bytes) -> bool:
         """Returns True if an error came before any part of an answer, so that it can still become an HTTP status."""
@@ -209,31 +236,6 @@ class Relay:
             self.fault = secret_fault()
         return shown
 
-    def _up_to_end(self, data: bytes, mark: bytes, has_sent: bool) -> bytes:
-        for begin, end in _frames_with(mark, data):
-            last = self._last(data[begin:end])
-            if last is not None:
-                self.ended = True
-                self.fault = None  # an error after the end does not count
-                if not (has_sent or last.startswith(b"{") or _DATA.search(data, 0, begin)):
-                    self.fault = empty_answer_fault()
-                    return b""
-                return data[:end]
-        return data
-
-    def _last(self, frame: bytes) -> bytes | None:
-        """Returns the data of a frame if it is the end of a stream, else None."""
-        frames = SseFramer(len(frame)).feed(frame)
-        return next((data for name, data in frames if self._protocol.is_end(name, data)), None)
-
-    def _up_to_error(self, data: bytes, mark: bytes) -> bytes:
-        for begin, end in _frames_with(mark, data):
-            error = self._error(data[begin:end])
-            if error is not None:
-                self.fault = error
-                return data[:begin]
-        return data
-
     def _error(self, frame: bytes) -> GatewayError | None:
         """Returns the error in a frame; None if it holds none."""
         events = self._protocol.reader(frame_bytes=len(frame), note=self._note).feed(frame)
@@ -245,15 +247,7 @@ class Relay:
         """Returns True if the buffer holds a frame that lacks only its blank line."""
         framer = SseFramer(self._limit)
         frames = [*framer.feed(bytes(self._rest)), *framer.finish()]
-        return bool(frames) and all(self._protocol.is_end(name, data) or _is_json(data) for name, data in frames)
-
-
-def _is_json(data: bytes) -> bool:
-    try:
-        load(data)
-    except ValueError:
-        return False
-    return True
+        return bool(frames) and all(is_whole(data) for _, data in frames)
 
 
 def counted(protocol: ServerSide, frames: bytes) -> Usage | None:
@@ -272,10 +266,14 @@ def counted(protocol: ServerSide, frames: bytes) -> Usage | None:
     return protocol.read_usage(counts) if counts else None
 
 
-def _frames_with(mark: bytes, data: bytes) -> Iterator[tuple[int, int]]:
-    """Yields the start and the end of each complete frame in `data` that holds `mark`."""
-    behind = 0
-    while (at := data.find(mark, behind)) >= 0 and (end := _END.search(data, at)) is not None:
-        begin = max(last + len(blank) if (last := data.rfind(blank, behind, at)) >= 0 else behind for blank in _ENDS)
-        behind = end.end()
-        yield begin, behind
+def _frames(data: bytes) -> Iterator[bytes]:
+    """Yields the complete frames in `data`."""
+    begin = 0
+    lines = data.find(b"\r") < 0
+    while begin < len(data):
+        if lines:  # `find` is several times faster
+            end = at + 2 if (at := data.find(b"\n\n", begin)) >= 0 else len(data)
+        else:
+            end = found.end() if (found := _END.search(data, begin)) is not None else len(data)
+        yield data[begin:end]
+        begin = end

@@ -26,7 +26,7 @@ from ...config import GatewayConfig
 from ...errors import ClientFault, Defect, GatewayError
 from ...formats.engine.toolset import KnownTools
 from ...ingress.auth import ApiKey, Keys
-from ...ingress.bodies import parse_body, without_halves
+from ...ingress.bodies import parse_mended
 from ...ingress.budget import BodyBudget, BodyShare
 from ...ingress.known_conversations import ConversationLookup, KnownConversations
 from ...ingress.liveness import LivenessMonitor, LivenessMonitors
@@ -65,6 +65,8 @@ API_KEY: Final = web.RequestKey("toolwire.api_key", ApiKey)
 """The client's key as configured; missing without keys."""
 CLIENTS: Final = web.AppKey("toolwire.clients", ClientSides)
 """The protocols that the application serves to clients."""
+HALVES_FAULT: Final = web.RequestKey("toolwire.halves_fault", ClientFault)
+"""The fault of a message over WebSocket whose halves of characters were replaced before this request was made of it."""
 APART: Final = web.RequestKey("toolwire.apart", bool)
 """Set if the answer is made in the background, always as a stream; the value is True if the client wants a stream."""
 MODEL_CHARS: Final = 128
@@ -123,8 +125,7 @@ def boundary(
         except web.HTTPMethodNotAllowed as error:
             fault: GatewayError = _unkept(request, clients) or _wrong_method(request, error.headers["Allow"])
         except web.HTTPNotFound:
-            nothing = ClientFault(f"Nothing is served at {request.path[:200]}.", code="not_found")
-            fault = _unkept(request, clients) or nothing
+            fault = _unkept(request, clients) or _not_served(request.path)
         except web.HTTPException as raised:
             if raised.status < 400:
                 raise
@@ -160,10 +161,16 @@ def _unkept(request: web.Request, clients: ClientSides) -> ClientFault | None:
     """Returns the error for a request for an earlier answer of a protocol that stores none."""
     side, place = clients.of(request.path, request.headers), request.path.removeprefix("/v1")
     listed = place == side.path and request.method in ("GET", "HEAD") and "Upgrade" not in request.headers
-    if side.no_storage_message is None or not (listed or place.startswith(side.path + "/")):
+    if side.no_storage_message is None or not (listed or place.removesuffix("/").startswith(side.path + "/")):
         return None
     hint = "Use `/v1/responses`, whose answers are kept." if clients.keeps else None
     return ClientFault(side.no_storage_message, code="not_found", hint=hint)
+
+
+def _not_served(path: str) -> ClientFault:
+    """Returns the error for an unknown path."""
+    hint = "Leave out the slash at the end of the path." if path.endswith("/") else None
+    return ClientFault(f"Nothing is served at {path[:200]}.", code="not_found", hint=hint)
 
 
 def _wrong_method(request: web.Request, allowed: str) -> ClientFault:
@@ -428,26 +435,23 @@ class Delivery:
         if self._admission is not None and (slot := request.get(SLOT)) is not None:
             slot.arrived()
         set_unread_body(request, raw)
-        halves: ClientFault | None = None
-        try:
-            body: Mapping[str, Any] = await parse_body(
-                raw,
-                self._limits,
-                self._known,
-                self._lookup(share) if len(raw) >= self._conversations.least else None,
-                lambda objects: self._collecting.hold(request, objects),
-            )
-        except ClientFault as fault:
-            raw, halves = await without_halves(raw, fault), fault
+        body: Mapping[str, Any]
+        raw, body, halves = await parse_mended(
+            raw,
+            self._limits,
+            self._known,
+            self._lookup(share) if len(raw) >= self._conversations.least else None,
+            lambda objects: self._collecting.hold(request, objects),
+        )
+        if halves is not None:
             set_unread_body(request, raw)
-            body = await parse_body(raw, self._limits, self._known, self._lookup(share))
         if self._monitors.streams or (body.get("stream") is True and len(self._monitors.running) > 1):
             await self._staggered.wait()  # so that streams send between two requests, which cost more this way
         if self._detaches and body.get("background") is True and self._protocol.turns is not None:
             request[APART] = body.get("stream") is True
             body = {**body, "stream": True}
             raw = dump_in_pieces(body)
-        return raw, body, halves
+        return raw, body, halves or request.get(HALVES_FAULT)
 
     async def _find_route(self, model: object, key: ApiKey | None, record: AccessRecord) -> Route:
         """Returns the route for a model. Raises `ClientFault` if there is none or the key may not use it."""

@@ -37,7 +37,7 @@ from ...protocols.shared.wire import dumper
 from ...support.offload import OFFLOAD_BYTES, offload
 from ...support.tasks import BackgroundTasks
 from ..sending.cors import origin_fault
-from ..sending.delivery import OWNER
+from ..sending.delivery import HALVES_FAULT, OWNER
 from .lane_memory import LANE, LaneMemory, make_memory
 from .socket_exchange import EventWriter, answer_message, request_of
 
@@ -133,11 +133,13 @@ def _stopping() -> Unavailable:
 
 @dataclass(slots=True)
 class Waiting:
-    """A `response.create` that waits for its turn. `share` holds the bytes of its `body`."""
+    """A `response.create` that waits for its turn. `share` holds the bytes of its `body`; `halves`: see
+    `MendedBody`."""
 
     create: CreateMessage
     body: bytes
     share: BodyShare
+    halves: ClientFault | None
 
 
 @dataclass(slots=True)
@@ -303,12 +305,12 @@ class ClientSocket:
         share = BodyShare(self._budget, self._owner)
         try:
             share.take(len(raw))
-            message = await parse_mended(raw, self._limits)
+            _, message, halves = await parse_mended(raw, self._limits)
             stream_id = read_stream_id(message)
             create = read_create(message)
             large = len(raw) > OFFLOAD_BYTES
             body = await offload(large, dumper(large), create.body)
-            self._enqueue(Waiting(create, body, share))
+            self._enqueue(Waiting(create, body, share, halves))
         except GatewayError as error:
             share.release()
             await self._send_error(error, stream_id)
@@ -370,6 +372,8 @@ class ClientSocket:
         writer = EventWriter(self._socket, lane.name)
         request = request_of(self._request, waiting.body, writer)
         request[LANE] = lane.memory
+        if waiting.halves is not None:
+            request[HALVES_FAULT] = waiting.halves
         try:
             await answer_message(self._request, request)
         except ConnectionError:

@@ -23,6 +23,7 @@ from typing import Any, Final
 from ..base import ClientSide, ServerSide
 from ..shared import openai
 from ..shared.noise import in_chat, with_deltas
+from ..shared.sse_reader import is_done
 from .extra_fields import OPAQUE, REASONING
 from .reader import ChatReader
 from .reply import read_reply, read_usage, write_reply
@@ -36,7 +37,7 @@ _FINISHED: Final = re.compile(rb'"finish_reason": ?"')
 
 def is_end(name: str | None, data: bytes) -> bool:
     """True for `[DONE]`."""
-    return data.strip() == DONE
+    return is_done(data)
 
 
 def missing_end(tail: bytes) -> bytes | None:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from .server_errors import error_in
-from .wire import dump, load
 
 Note = Callable[[str, str], None]
 """Function that is called for an oddity in a server's answer, with its name (one of `NOTES`) and a detail."""
@@ -120,26 +119,13 @@ def without_noise(answer: Mapping[str, Any], key: str, note: Note) -> Mapping[st
 NoiseTest = Callable[[str | None, Mapping[str, Any]], str | None]
 
 
-def of_frame(judge: NoiseTest, name: str | None, data: bytes) -> str | None:
-    """Returns the kind of noise of an unparsed frame; None if the frame must not be left out. `judge` is the test of
-    the protocol: `in_chat`, `in_messages`, `in_responses` or `in_any`."""
-    if not data.lstrip().startswith(b"{"):
-        return of_text(data, name)
-    try:
-        value = load(data)
-    except ValueError:
-        return None
-    return judge(name, value) if isinstance(value, dict) else None
-
-
-def with_deltas(data: bytes) -> bytes:
-    """Returns the data of a chat chunk with a `delta` in each choice, as strict clients expect. Raises `ValueError` if
-    it is not JSON."""
-    value = load(data)
-    choices = value.get("choices") if isinstance(value, dict) else None
+def with_deltas(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns a chat chunk with a `delta` in each choice, as strict clients expect; the same object if none lacks
+    it."""
+    choices = chunk.get("choices")
     if not isinstance(choices, list) or all(map(_has_delta, choices)):
-        return data
-    return dump({**value, "choices": [one if _has_delta(one) else {**one, "delta": {}} for one in choices]})
+        return chunk
+    return {**chunk, "choices": [one if _has_delta(one) else {**one, "delta": {}} for one in choices]}
 
 
 def _has_delta(choice: Any) -> bool:

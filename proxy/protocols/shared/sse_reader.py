@@ -35,14 +35,13 @@ class SseReader:
             for name, frame in self._framer.finish() if data is None else self._framer.feed(data):
                 if self._ended:
                     break
-                if frame and (data is not None or _is_whole(frame)):
+                if frame and (data is not None or is_whole(frame)):
                     try:
                         self._read(name, frame)
                     except BackendFault:
-                        lines = frame.split(b"\n")  # some servers leave out the blank lines between frames
-                        if len(lines) == 1 or not all(map(_is_whole, lines)):
+                        if not lacks_blank_lines(frame):
                             raise
-                        for line in lines:
+                        for line in frame.split(b"\n"):
                             if not self._ended:
                                 self._read(name, line)
         except FrameTooLarge as error:
@@ -97,11 +96,16 @@ def is_done(frame: bytes) -> bool:
     return frame.strip(b' "[]').upper() == b"DONE"
 
 
-def _is_whole(frame: bytes) -> bool:
+def is_whole(frame: bytes) -> bool:
     """True if a last frame without a blank line after it was not cut."""
     try:
         load(frame)
     except ValueError:
-        lines = frame.split(b"\n")
-        return is_done(frame) or (len(lines) > 1 and all(map(_is_whole, lines)))
+        return is_done(frame) or lacks_blank_lines(frame)
     return True
+
+
+def lacks_blank_lines(frame: bytes) -> bool:
+    """True if the data consists of several frames, one a line. Some servers leave out the blank lines between them."""
+    lines = frame.split(b"\n")
+    return len(lines) > 1 and all(map(is_whole, lines))

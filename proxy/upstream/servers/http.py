@@ -360,20 +360,18 @@ class HttpSource(WireSource):
         return {"choices": choices_of(self._request.sampling.n), "note": self.note}
 
     async def pump(self, sink: Callable[[bytes], None]) -> None:
-        """Passes the wire bytes of the stream to `sink`. A whole answer, whatever its content type, is converted to a
-        stream."""
+        """Passes the wire bytes of the stream to `sink`. A whole answer is converted to a stream. The first bytes tell
+        which it is, because some servers send the wrong content type."""
         proxied = type(self._wire) is ProxiedProtocol  # cheaper than `isinstance` of a class that is a `Protocol`
         if self._streams and proxied:
             await self._answer.pump(sink)
         elif proxied:
             raise wrong_kind("sent a whole answer although a stream was requested")
-        elif not self._streams:
-            sink(await self._as_stream(await self.reply()))
         else:
             whole = bytearray()
 
             def begin(data: bytes) -> None:
-                if whole or is_whole(data):
+                if whole or self._begins_whole(data):
                     self._append(whole, data)
                     return
                 if not data.isspace():
@@ -398,15 +396,12 @@ class HttpSource(WireSource):
     async def batches(self) -> AsyncIterator[list[Event]]:
         """Yields the events of the stream, ending with `Finish` or `Fault`."""
         try:
-            if not self._streams:
-                yield unfold(await self.reply())
-                return
             limits = self._backend.limits
             reader = self._wire.reader(frame_bytes=limits.frame_bytes, **self._reading)
             size = held = 0
             whole = bytearray()
             async for data in self._answer.reads():
-                if whole or (size == held == 0 and is_whole(data)):
+                if whole or (size == held == 0 and self._begins_whole(data)):
                     self._append(whole, data)
                     continue
                 size += len(data)
@@ -430,15 +425,24 @@ class HttpSource(WireSource):
             events = [Fault(error)]
         yield events
 
+    def _begins_whole(self, data: bytes) -> bool:
+        """True if the first bytes of an answer are those of a whole answer."""
+        return is_whole(data) if self._streams else not is_stream(data)
+
     async def body(self) -> bytes:
         """Returns the bytes of the whole answer. A stream that was not requested is converted. Raises
         `BackendFault`."""
         if self._streams:
-            if isinstance(self._wire, ProxiedProtocol):
-                raise wrong_kind("sent a stream although a whole answer was requested")
-            reply = await self.reply()
-            return self._wire.write_reply(reply, WriteOptions(request=self._request, created=reply.created))
-        return await self._answer.read(self._backend.limits.reply_bytes)
+            return await self._as_whole(None)
+        body = await self._answer.read(self._backend.limits.reply_bytes)
+        return await self._as_whole(body) if is_stream(body) else body
+
+    async def _as_whole(self, stream: bytes | None) -> bytes:
+        """Returns a stream, or else the stream that arrives, as the bytes of a whole answer."""
+        if isinstance(self._wire, ProxiedProtocol):
+            raise wrong_kind("sent a stream although a whole answer was requested")
+        reply = await (self.reply() if stream is None else self._read(stream))
+        return self._wire.write_reply(reply, WriteOptions(request=self._request, created=reply.created))
 
     async def body_in_parts(self) -> AsyncGenerator[bytes, None]:
         """Implements `WireSource.body_in_parts`."""
@@ -446,11 +450,17 @@ class HttpSource(WireSource):
             yield await self.body()
             return
         size, limit = 0, self._backend.limits.reply_bytes
+        stream = bytearray()
         async for data in self._answer.reads():
             size += len(data)
             if size > limit:
                 raise too_large(limit)
-            yield data
+            if stream or (size == len(data) and is_stream(data)):
+                stream += data
+            else:
+                yield data
+        if stream:
+            yield await self._as_whole(bytes(stream))
 
     async def reply(self) -> ModelReply:
         """Returns the whole answer. Raises `GatewayError`."""
@@ -461,7 +471,8 @@ class HttpSource(WireSource):
     async def _read(self, body: bytes | None = None) -> ModelReply:
         """Parses the whole answer in `body`, or else in the bytes that arrive."""
         try:
-            body = await self.body() if body is None else body
+            if body is None:
+                body = await self._answer.read(self._backend.limits.reply_bytes)
             read = partial(self._read_stream if is_stream(body) else self._wire.read_reply, **self._reading)
             return await offload(True, read, body) if len(body) > OFFLOAD_BYTES else read(body)
         except (BackendFault, ClientFault) as error:
