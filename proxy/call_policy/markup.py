@@ -18,8 +18,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ..repair.literals import CURLY, QUOTE_TOKEN, json_string
-from ..repair.relaxed_json import MAX_DEPTH, read_value, skip_space
+from ..repair.literals import QUOTE_TOKEN, json_string
+from ..repair.relaxed_json import CURLY, MAX_DEPTH, from_curly, read_value, skip_space
 from ..scan._grammar import SPACE
 from .untyped import Types, typed_value
 
@@ -197,7 +197,7 @@ def _read_member(text: str, at: int, opening: int, keys: Collection[str] | None,
         return _read_string(text, quote, opening)
     curly = CURLY.match(text, at)
     if curly is not None:
-        return Value(json_string(curly[1])), curly.end()
+        return Value(from_curly(curly)), curly.end()
     if text[at : at + 1] in ("{", "["):
         value, end = read_json_like(text, at, depth + 1)
         return Value(value), end

@@ -68,8 +68,12 @@ class TaggedArgumentsText(CallText):
                 break
             declared = self._key_of(tag, known)
             if declared is not None and key is None:
-                types = types_in(tag)
-                self._put(found, declared, self._value(tag, known, found, declared), types, known, name)
+                written = tag.attributes.get("value")
+                if written is None:
+                    written = self._value(tag, known, found, declared)
+                else:
+                    self.at = tag.end
+                self._put(found, declared, written, types_in(tag), known, name)
                 continue
             if tag.word in VALUE and key is not None:
                 self._put(found, key, self._value(tag, known, found, key), types_in(tag), known, name)
@@ -136,6 +140,9 @@ class TaggedArgumentsText(CallText):
         """Returns the value after its opening tag and moves past its end. Raises `NoCall` if its end is not certain."""
         text, start = self.text, opener.end
         while text.startswith(doubled := text[opener.start : opener.end], start):
+            behind = tag_at(text, past_space(text, start + len(doubled)))
+            if behind is not None and closes(behind, opener, key):
+                break  # the second tag is the value
             start += len(doubled)
         if text.startswith(">", start) and self.opened:
             raise NoCall  # a repeated token

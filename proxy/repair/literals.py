@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 import orjson
 
 from .characters import SPACE, valid_text
-from .relaxed_json import MAX_DEPTH, NUMBER, skip_space
+from .relaxed_json import CURLY, MAX_DEPTH, NUMBER, from_curly, skip_space
 
 MAX_VALUES: Final = 20_000
 """Text with more values is malformed: each takes about a microsecond on the event loop."""
@@ -33,8 +33,6 @@ _AWAITED: Final = re.compile(r"await[ \t]+")
 _KEYWORD: Final = re.compile(r"([^\W\d][\w-]*)[ \t\r\n]*=")
 SCALAR: Final = re.compile(r"[+-]?[\w.]*(?:(?<=[eE])[+-][0-9]+)?")
 _QUOTE: Final = re.compile(r"""([rRbBuUfF]{0,2})('''|\"""|'|")""")
-CURLY: Final = re.compile("[“”]([^“”]*)[“”]")
-"""A string in curly quotes, as some models and renderers write it."""
 _BETWEEN_DIGITS: Final = re.compile(r"(?<=[0-9])_(?=[0-9])")
 _POINTED: Final = re.compile(r"(-?)([0-9]*)\.([0-9]*)((?:[eE][+-]?[0-9]+)?)")
 _BASED: Final = re.compile(r"-?0(?:[xX][0-9a-fA-F]{1,64}|[oO][0-7]{1,64}|[bB][01]{1,64})")
@@ -292,7 +290,7 @@ class _Python(_LiteralReader):
             self.out.append(self._string(quote))
         elif curly := CURLY.match(self.text, self.at):
             self.at = curly.end()
-            self.out.append(json_string(curly[1]))
+            self.out.append(from_curly(curly))
         else:
             self.out.append(self._scalar())
 

@@ -44,7 +44,8 @@ _STRING_OR_SPACE: Final = re.compile(r'("(?:[^"\\]++|\\.)*+(?:"|\\?\Z))|[ \t\n\r
 _STRING: Final = r'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"'
 _CURLY: Final = ("“", "”")
 _QUOTES: Final = ('"', "'", *_CURLY)
-_IN_CURLY: Final = re.compile(r"[“”]([^“”\\]*+(?:\\.[^“”\\]*+)*+)[“”]", re.DOTALL)
+CURLY: Final = re.compile(r"[“”]([^“”\\]*+(?:\\.[^“”\\]*+)*+)[“”]", re.DOTALL)
+"""A string in curly quotes, as some models and renderers write it; see `from_curly`."""
 _EMPTY: Final = re.compile(r"\[[ \t\n\r]*\]|\{[ \t\n\r]*\}")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS: Final = bytes.maketrans(b"[]{}", b"\x01\xff\x01\xff")
@@ -211,11 +212,17 @@ def _controls_escaped(text: str) -> str:
 
 def _escape_in_single(found: re.Match[str]) -> str:
     piece = found[0]
-    if piece == "\\'":
-        return "'"
+    if piece in ("\\'", "\\“", "\\”"):
+        return piece[1]
     if piece == '"':
         return '\\"'
     return piece if piece[0] == "\\" else _ESCAPES[piece]
+
+
+def from_curly(found: re.Match[str]) -> str:
+    """Returns a match of `CURLY` as a JSON string. Its escapes are those of JSON; if one is not, all are plain text."""
+    text = f'"{_IN_SINGLE.sub(_escape_in_single, found[1])}"'
+    return text if parses(text) else json.dumps(found[1], ensure_ascii=False)
 
 
 class _Unclear(Exception):
@@ -329,11 +336,11 @@ class _Rewriter:
     def _string(self) -> None:
         text, quote, start = self._text, self._text[self._at], self._at + 1
         if quote in _CURLY:
-            curly = _IN_CURLY.match(text, self._at)
+            curly = CURLY.match(text, self._at)
             if curly is None:
                 raise _Unclear
             self.kinds.add("quotes")
-            self._out.append(f'"{_IN_SINGLE.sub(_escape_in_single, curly[1])}"')
+            self._out.append(from_curly(curly))
             self._at = curly.end()
             return
         end = text.find(quote, start)

@@ -238,12 +238,15 @@ class Grammar:
     @property
     def value_ends(self) -> tuple[str, ...]:
         """Literals that would end an unescaped string in a block: `BlockSyntax.quote`, the literals that end a `text`,
-        those that may follow these, and those that may stand in place of the value."""
+        those that may follow these, and those that may stand in place of the value. No format teaches values as
+        attributes, so the ends of these are not included."""
         ends: list[str] = []
         for syntax in (syntax for grammar in self._all for syntax in grammar.syntaxes):
             ends.append(syntax.quote)
             for node in syntax.nodes:
-                for branch in (branch for branch in node if branch.read == "text"):
+                for branch in node:
+                    if branch.read != "text" or branch.literal.startswith(" value="):
+                        continue
                     for end in syntax.nodes[branch.then]:
                         ends.append(end.literal)
                         if end.read == "nothing" and end.then != END:

@@ -58,6 +58,15 @@ FORMS = {
         "</parameter></function></tool_call>",
         ("</parameter>", "</function>", "</tool_call>"),
     ),
+    "qwen3_coder with an attribute": Form(
+        "qwen3_coder", '<function=f>\n<parameter name="k" value="', '"/>\n</function>', ('"/>', "'/>", '"></parameter>')
+    ),
+    "minimax_m2 with an attribute": Form(
+        "minimax_m2",
+        "<minimax:tool_call><invoke name=\"f\"><parameter name='k' value='",
+        "'></parameter></invoke></minimax:tool_call>",
+        ("'></parameter>", "'/>", "</parameter>"),
+    ),
     "seed_oss": Form(
         "seed_oss",
         "<seed:tool_call>\n<function=f>\n<parameter=k>\n",
@@ -172,12 +181,21 @@ def test_each_closing_tag(twin: ModuleType, name: str, value: str) -> None:
         "<function=f>\n<parameter=k>\n1\n</parameter>\n</function>",
         "<function=f><parameter=k>1</parameter></function>",
         "<function=f>\n<parameter=k>\n1\n</function>",
+        *(f"<function=f>\n<parameter=k>\n1\n</{word}>\n</function>" for word in ("param", "arg", "arg_value")),
         "<function=f>\n<parameter=k>\n1\n</parameter>\n</function>\n</tool_call>",
     ],
 )
 def test_a_function_without_its_wrapper_leaves_no_tags(twin: ModuleType, text: str, behind: str) -> None:
     wanted = [call("1"), *filter(None, [behind.strip()])]
-    assert found(twin, "qwen3_coder", list(text + behind)) == wanted
+    for streaming in ("buffered", 0):
+        assert found(twin, "qwen3_coder", list(text + behind), streaming) == wanted
+
+
+@every("value", ["x\n</param>\ny", "x\n</arg>", "</param>", "<param>\nx\n</param>"])
+def test_another_familys_closer_inside_of_a_value_is_data(twin: ModuleType, value: str) -> None:
+    form = FORMS["qwen3_coder"]
+    for streaming in ("buffered", 0):
+        assert found(twin, form.format, list(f"{form.head}{value}{form.end}"), streaming) == [call(value)]
 
 
 @every(

@@ -43,6 +43,8 @@ from toolwire.model import ToolUse
 from toolwire.registry import registries
 from toolwire.scan._grammar import EarlyCall, FoundCall
 from toolwire.scan._pyparse import CallScanner
+from toolwire.scan._pystring import NO_STRING, UNSAID
+from toolwire.scan.follow_json import CallFollower
 from toolwire.schemas.schema import compile_schema
 from toolwire.stream_grammar import check, normalise
 
@@ -433,3 +435,13 @@ def test_what_a_value_is_is_asked_a_bounded_number_of_times(value: str) -> None:
     for char in f"<tool_call>f<arg_key>k</arg_key><arg_value>{value}":
         scanner.feed(char)
     assert 0 < Counting.asked < 40_000
+
+
+@every(("text", "kind"), [(b'"{}', NO_STRING), (b'"{} \\n ', NO_STRING), (b'"{}x', UNSAID), (b'"{} {', UNSAID)])
+def test_nothing_may_stand_behind_arguments_in_a_string(text: bytes, kind: int) -> None:
+    follower = CallFollower()
+    follower.begin((b"name",), (b"arguments",), True, False, False, 0)
+    pos = follower.read(head := b'{"name":"f","arguments":' + text, 0, 0)
+    while pos < len(head) and follower.string[0] != UNSAID:
+        pos = follower.read(head[pos:], 0, pos) + pos
+    assert follower.string[0] == kind

@@ -33,6 +33,10 @@ def dsml(bar: str, word: str = "tool_calls", r: str = "") -> str:
 INVOKE = '<invoke name="run">\n<parameter name="command">ls -l</parameter>\n</invoke>'
 HERMES = '<tool_call>\n{"name":"look_up","arguments":{"place":"Bergen"}}\n</tool_call>'
 QUOTE = '<|"|>'
+TWO_DAYS = ("look_up", {"place": "Bergen", "days": 2})
+K2 = 'functions.run:0<|tool_call_argument_begin|>{"command":"ls -l"}<|tool_call_end|>'
+QWEN2 = '✿FUNCTION✿: run\n✿ARGS✿: {"command":"ls -l"}\n'
+RUN = '{"name": "run", "arguments": {"command": "ls -l"}}'
 
 READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
     *(
@@ -58,10 +62,34 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
     ("gemma4:12b", f"<call>run{{command:{QUOTE}ls -l{QUOTE}}}</call>", [LS], ""),
     ("gemma4:12b", "<|tool_call>call:now{}<tool_call|><tool_call|><turn|>", [NOW], ""),
     ("kimi-k2.6", 'functions.run:0<|tool_call_argument_begin|>{"command":"ls -l"}<|tool_call_end|><|tool_calls_section_end|>', [LS], ""),
+    ("kimi-k2.6", f"So.<|tool_calls_section_begin|>{K2}<|tool_calls_section_end|>", [LS], "So."),
+    ("my-model", f"<|tool_calls_section_begin|>{K2}<|tool_calls_section_end|>", [LS], ""),
+    ("kimi-k2.6", f"So.<|tool_call_begin|>{K2}", [LS], "So."),
+    ("kimi-k2.6", f"<|tool_calls_section_begin|>{K2}<|tool_call_begin|>{K2}<|tool_calls_section_end|>", [LS, LS], ""),
+    ("kimi-k2.6", f"{K2}{K2}", [LS, LS], ""),
+    ("qwen2-7b", QWEN2, [LS], ""),
+    ("my-model", f"So.\n{QWEN2}✿RESULT✿", [LS], "So."),
+    ("my-model", f"{QWEN2}{QWEN2}✿RESULT✿: More.", [LS, LS], "More."),
     ("mistral:7b", '[TOOL_CALLS][{"name":"now","arguments":{}}][/TOOL_CALLS]', [NOW], ""),
     ("qwen3.6", f"{HERMES}<|im_end|>", [BERGEN], ""),
     ("qwen3.6", f"{HERMES}\n<|im_end|>\n<|endoftext|>", [BERGEN], ""),
     ("qwen3.6", '<function=run>\n<parameter name="command">ls -l</parameter>\n</function>', [LS], ""),
+    ("qwen3.6", '<function=run>\n<parameter name="command" value="ls -l"/>\n</function>', [LS], ""),
+    ("qwen3.6", "<function=look_up><parameter name=place value='Bergen' /><parameter name=days value='2'/></function>", [TWO_DAYS], ""),
+    ("qwen3.6", "So.\n<function=now/>", [NOW], "So."),
+    ("qwen3.6", "<tool_call>\n<function=now />\n</tool_call>", [NOW], ""),
+    ("my-model", '<invoke name="run"><parameter name="command" value="ls -l"></parameter></invoke>', [LS], ""),
+    ("my-model", '<invoke name="now"/>', [NOW], ""),
+    ("my-model", '<function name="look_up"><parameter name="place" value="Bergen"/><parameter name="days" value="2"/></function>', [TWO_DAYS], ""),
+    ("my-model", '<invoke name="run"><parameter name="command"><parameter name="command"></parameter></invoke>', [("run", {"command": '<parameter name="command">'})], ""),
+    ("apertus-8b", '<|inner_prefix|>I look.<|tools_prefix|>[{"run":{"command":"ls -l"}}]<|tools_suffix|>', [LS], ""),
+    ("apertus-8b", "<|inner_prefix|>I know it.<|inner_suffix|>Four.", [], "Four."),
+    ("my-model", f'{{"thought": "I look.", "tool_calls": [{RUN}]}}', [LS], ""),
+    *(("command-r", f"{before}Action:{blank}```json\n[\n{RUN}\n]\n```", [LS], "") for before, blank in (("", " "), ("", ""), ("Plan: I look.\n", " "))),
+    *(("smollm3", f"<code>{line}run(command='ls -l'){line}</code>", [LS], "") for line in ("", "\n")),
+    ("smollm3", "<think>So.</think>\nI look.\n<code>[now(), run(command='ls -l')]</code>", [NOW, LS], "I look."),
+    ("my-model", r"run(command=“ls\t-l”)", [("run", {"command": "ls\t-l"})], ""),
+    ("my-model", r'<tool_call>{"name": "run", "arguments": {“command”: “ls\t-l”}}</tool_call>', [("run", {"command": "ls\t-l"})], ""),
     ("my-model", f"<tml:function_calls>\n{INVOKE}\n</tml:function_calls>", [LS], ""),
     ("my-model", f"<tool_calls>\n{INVOKE}\n</tool_calls>\nMore.", [LS], "More."),
     ("my-model", f"Look.\n<tvoe_calls>\n{INVOKE}\n{INVOKE}\n</tvoe_calls>", [LS, LS], "Look."),
@@ -120,6 +148,22 @@ TEXT = [
     ("my-model", "{“name”: “Ada”, “n”: 1}"),
     ("hunyuan-a13b", "Put <answer> before it and `</answer>` behind."),
     ("cwm", "The <tool: tag is closed by </tool>"),
+    ("qwen3.6", "Write `<function=now/>` for it."),
+    ("my-model", f"In `{QWEN2[:-1]}` stands a call."),
+    ("my-model", f"```\n# a call\n{QWEN2}```\nThat is all."),
+    ("my-model", "✿FUNCTION✿: is followed by a name, ✿ARGS✿: by an object."),
+    ("my-model", '✿FUNCTION✿: other\n✿ARGS✿: {"command":"ls -l"}\n'),
+    ("kimi-k2.6", "The section <|tool_calls_section_begin|>functions.run:0 has no call."),
+    ("kimi-k2.6", f"`<|tool_calls_section_begin|>{K2}` lacks a token."),
+    ("my-model", f'{{"thought": "I look.", "tool_calls": [{RUN}]}}\nis the form.'),
+    ("my-model", '{"thought": "I look.", "mood": "good"}'),
+    ("command-r", f"Action: ```json\n[{RUN}]\n```\nObservation: a.txt"),
+    ("command-r", 'Action: ```json\n[{"tool_name": "directly-answer", "parameters": {}}]\n```'),
+    ("smollm3", "Use <code>run(command='ls -l')</code> for it."),
+    ("smollm3", "<code>run(command='ls -l')</code> lists the folder."),
+    ("smollm3", "<code>x = run(command='ls -l')\nprint(x)</code>"),
+    ("smollm3", "<code>shutil.copy(a, b)</code>"),
+    ("my-model", 'So: `<invoke name="run"><parameter name="command" value="ls -l"/></invoke>`'),
     ("deepseek-v4", "The prefix is <｜DSML｜, the section tool_calls."),
 ]
 
@@ -138,6 +182,15 @@ def test_what_models_write_beside_their_form_is_read(
 ) -> None:
     for size in (len(text), 1, 7):
         assert read(twin, model, text, size) == (calls, said)
+
+
+@every(("model", "text", "calls", "said"), READ)
+def test_a_streamed_slip_is_the_same_call(
+    twin: ModuleType, model: str, text: str, calls: list[tuple[str, dict[str, Any]]], said: str
+) -> None:
+    options = RouteOptions(calls=CallsConfig(recognise="any", argument_streaming=0))
+    events = scanned(twin, format_for(model) or "auto", TOOLS, in_pieces(text, 1), options=options)
+    assert calls_and_text(events)[0] == calls
 
 
 @every(("model", "text"), TEXT)

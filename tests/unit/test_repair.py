@@ -31,6 +31,8 @@ REPAIRED = {
     "single quotes, escaped double inside": ("{'a': 'say \\\"hi\\\"'}", '{"a": "say \\"hi\\""}', ("quotes",)),
     "escaped single quote": (r"{'a': 'it\'s'}", '{"a": "it\'s"}', ("quotes",)),
     "mixed quotes": ("{'a': \"it's\"}", '{"a": "it\'s"}', ("quotes",)),
+    "curly quotes with escapes": (r"{“a”: “1\n2\“3”}", '{"a": "1\\n2“3"}', ("quotes",)),
+    "curly quotes around backslashes": (r"{“a”: “C:\dir”}", r'{"a": "C:\\dir"}', ("quotes",)),
     "curly quotes": ('{“a”: “say "hi"”, "b": ”c”}', '{"a": "say \\"hi\\"", "b": "c"}', ("quotes",)),
     "bare keys": ("{a: 1, b_2: {c-d: 2}}", '{"a": 1, "b_2": {"c-d": 2}}', ("quotes",)),
     "bare strings": ("{unit: celsius, all: [a, b]}", '{"unit": "celsius", "all": ["a", "b"]}', ("quotes",)),

@@ -73,44 +73,66 @@ def section(
     ]
 
 
+def _attribute(parameter: str, base: int, then: int) -> tuple[Node, ...]:
+    """Returns the node after a key, whose value may also be an attribute of the tag, and the nodes after such a value
+    in either kind of quotes. `base` is the index of the latter."""
+    values = tuple(
+        Branch(literal=f" value={quote}", read="text", field="value", then=base + at) for at, quote in enumerate("\"'")
+    )
+    ends = (
+        tuple(Branch(literal=f"{quote}{end}", then=then) for end in ("/>", " />", f"></{parameter}>"))
+        for quote in "\"'"
+    )
+    return (values, *ends)
+
+
+_WRONG_CLOSERS: Final = ("\n</param>", "\n</arg>", "\n</arg_value>")
+"""Closers of other families, which models write in place of `</parameter>`."""
+
+
 def function_tags(base: int, *ends: Branch) -> tuple[Node, ...]:
     """Returns the nodes after `<function=`: the name, `<parameter=KEY>VALUE</parameter>` for each argument or all of
-    them in one JSON object, `</function>`, and the `ends` of the block. Models omit `</parameter>`, and write
-    `<parameter name=` like other families."""
+    them in one JSON object, `</function>`, and the `ends` of the block; or `/>` right after the name. Models omit
+    `</parameter>`, and write `<parameter name=` like other families, also with the value as an attribute."""
+    values, *attributes = _attribute("parameter", base + 8, base + 7)
     keys = tuple(
         Branch(literal=f"<parameter{sign}", read="word", field="key", then=base + 3) for sign in ("=", " name=")
     )
     return (
         (Branch(read="word", field="name", then=base + 1),),
-        (Branch(literal=">", then=base + 2),),
+        (Branch(literal=">", then=base + 2), Branch(literal="/>", then=base + 5)),
         (*keys, Branch(literal="</function>", then=base + 5), Branch(read="object", field="arguments", then=base + 6)),
-        (Branch(literal=">", read="text", field="value", then=base + 4),),
+        (Branch(literal=">", read="text", field="value", then=base + 4), *values),
         (
             Branch(literal="</parameter>", then=base + 7),
             Branch(literal="\n<parameter=", read="word", field="key", then=base + 3),
             Branch(literal="\n</function>", then=base + 5),
+            *(Branch(literal=closer, then=base + 7) for closer in _WRONG_CLOSERS),
         ),
         ends,
         (Branch(literal="</function>", then=base + 5),),
         (*keys, Branch(literal="</function>", then=base + 5)),
+        *attributes,
     )
 
 
-FUNCTION_STOPS: Final = ("</parameter>", "\n<parameter=", "\n</function>")
+FUNCTION_STOPS: Final = ("</parameter>", "\n<parameter=", "\n</function>", *_WRONG_CLOSERS)
 """Literals that end a value in `function_tags`."""
 
 
-ELEMENTS: Final = 7
+ELEMENTS: Final = 9
 """The number of nodes that `elements` returns."""
 
 
 def elements(base: int, parameter: str, closer: str, then: int = END) -> tuple[Node, ...]:
     """Returns the nodes after `<invoke name=`: the name, `<parameter name="KEY">VALUE</parameter>` for each argument or
-    all of them in one JSON object, the closer; or `/>` right after the name.
+    all of them in one JSON object, the closer; or `/>` right after the name. A value may also be an attribute:
+    `<parameter name="KEY" value="VALUE"/>`.
 
     `parameter` is the word of the tag with its prefix. Quotes may be missing, and attributes may follow, because the
     name and key fields are the rest of their tags.
     """
+    values, *attributes = _attribute(parameter, base + 7, base + 6)
     return (
         (Branch(read="word", field="name", then=base + 1),),
         (Branch(literal=">", then=base + 2), Branch(literal="/>", then=then)),
@@ -119,13 +141,14 @@ def elements(base: int, parameter: str, closer: str, then: int = END) -> tuple[N
             Branch(literal=closer, then=then),
             Branch(read="object", field="arguments", then=base + 5),
         ),
-        (Branch(literal=">", read="text", field="value", then=base + 4),),
+        (Branch(literal=">", read="text", field="value", then=base + 4), *values),
         (Branch(literal=f"</{parameter}>", then=base + 6),),
         (Branch(literal=closer, then=then),),
         (
             Branch(literal=f"<{parameter} name=", read="word", field="key", then=base + 3),
             Branch(literal=closer, then=then),
         ),
+        *attributes,
     )
 
 

@@ -166,17 +166,18 @@ STEP3: Final = make_format(
 def _minicpm5() -> tuple[Node, ...]:
     """Returns `elements`, except that a value may stand in `<![CDATA[` and `]]>`, where its own closer is data, and the
     space in a tag may be missing."""
-    name, tag, first, key, value, body, more = elements(0, "param", "</function>")
+    name, tag, first, (text, *attributes), value, body, more, *ends = elements(0, "param", "</function>")
     named = replace(more[0], literal="<paramname=")
     cdata = ELEMENTS
     return (
         name,
         tag,
         (*first, named),
-        tuple(replace(branch, read="nothing", field="", then=cdata) for branch in key),
+        (replace(text, read="nothing", field="", then=cdata), *attributes),
         value,
         body,
         (*more, named),
+        *ends,
         (
             Branch(literal="<![CDATA[", read="text", field="value", then=cdata + 1),
             Branch(read="text", field="value", then=4),

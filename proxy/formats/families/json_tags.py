@@ -260,7 +260,11 @@ NEMOTRON: Final = make_format(
 # Apertus: the name is the key of the arguments.
 APERTUS: Final = make_format(
     "apertus",
-    Grammar(syntaxes=(listed("<|tools_prefix|>", "<|tools_suffix|>", optional=True, names=()),)),
+    Grammar(
+        syntaxes=(listed("<|tools_prefix|>", "<|tools_suffix|>", optional=True, names=()),),
+        reasoning=(("<|inner_prefix|>", "<|inner_suffix|>"),),
+        calls_in_reasoning=True,
+    ),
     Layout(first="<|tools_prefix|>[", opener="{", middle=":", closer="}", separator=",", last="]<|tools_suffix|>"),
     models=Models(
         call='`<|tools_prefix|>[{"NAME":{...}}]<|tools_suffix|>`',

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
@@ -44,8 +45,11 @@ def _call(base: int) -> tuple[Node, ...]:
 
 
 def _section(word: str) -> list[BlockSyntax]:
-    """Returns the syntaxes for the opener, further calls and end of a section."""
-    return section(f"<|{word}_begin|>", _CALL, _call, f"<|{word}_end|>", tokens=True, closer=CALL_END)
+    """Returns the syntaxes for the opener, further calls and end of a section. The opener of the
+    first call may be missing."""
+    first, *others = section(f"<|{word}_begin|>", _CALL, _call, f"<|{word}_end|>", tokens=True, closer=CALL_END)
+    unopened = Branch(literal="functions.", read="word", field="id", then=3)
+    return [replace(first, body=((*first.body[0], unopened), *first.body[1:])), *others]
 
 
 K2: Final = make_format(

@@ -33,7 +33,7 @@ RECOVERED: Final = "recovered"
 FAMILIES: Final[tuple[ToolFormat, ...]] = tuple(family for family in families() if family.elsewhere)
 """The formats whose calls are recognised. Where two have the same form, the first one is used."""
 
-_KEYS: Final = tuple(dict.fromkeys((*NAMES, *ARGUMENTS, *WRAPPERS, "tool_calls", *sorted(METADATA))))
+_KEYS: Final = tuple(dict.fromkeys((*NAMES, *ARGUMENTS, *WRAPPERS, "tool_calls", "thought", *sorted(METADATA))))
 """The possible first keys of an object that is a call."""
 
 
@@ -100,6 +100,18 @@ _FENCED: Final = replace(
 """Fences with calls, up to the end of the answer. The last fence may be unclosed."""
 
 _FENCED_ANSWER: Final = replace(_FENCED, anchor="answer")
+
+_CODE_TAG: Final = replace(
+    _BARE,
+    anchor="margin",
+    body=(
+        (Branch(literal="<code>", then=1),),
+        *_printed(1, Branch(literal="</code>", then=3), _END),
+        _ends(3),
+    ),
+    family=FENCE,
+)
+"""SmolLM3's Python calls in a tag, up to the end of the answer."""
 
 
 _LOOSE: Final = BlockSyntax(
@@ -222,9 +234,9 @@ def recognising(grammar: Grammar, mode: Mode) -> Grammar:
         return grammar
     taught = tuple(syntax for syntax in grammar.syntaxes if not syntax.untaught)
     own = tuple(syntax for syntax in grammar.syntaxes if syntax.untaught)
-    printed = (_BARE, _behind_prose(_CLOSER), _FENCED, _LOOSE) if mode == "any" else (_BARE, _FENCED_ANSWER)
+    printed = (_BARE, _behind_prose(_CLOSER), _FENCED, _CODE_TAG, _LOOSE) if mode == "any" else (_BARE, _FENCED_ANSWER)
     elsewhere = (
-        (_BARE, _behind_prose(), _FENCED, _LOOSE_BLOCK) if mode == "any" else printed
+        (_BARE, _behind_prose(), _FENCED, _CODE_TAG, _LOOSE_BLOCK) if mode == "any" else printed
     )  # without `_CLOSER`: after a family's call its opener precedes it, as text
     behind = _untaught(_BEHIND, "")
     families = {

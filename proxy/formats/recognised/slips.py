@@ -27,25 +27,29 @@ def _braces(base: int, *ends: Branch) -> tuple[Node, ...]:
     )
 
 
-def _react(*steps: str) -> BlockSyntax:
-    """Returns the syntax of an agent's steps: a thought, a tool, its input. `steps` are the words for the last two."""
-    action, input_ = steps
-    call = Branch(literal=f"{action}:", read="word", field="name", then=1)
-    return BlockSyntax(
-        opener="",
-        anchor="answer",
-        body=(
-            (call, Branch(literal="Thought:", read="text", field="said", then=5)),
-            (Branch(literal=f"\n{input_}:", then=2),),
-            (Branch(literal="```", read="word", then=3), Branch(read="object", field="arguments", then=4)),
-            (Branch(read="object", field="arguments", then=6),),
-            (_END, call),
-            (replace(call, literal=f"\n{action}:"),),
-            (Branch(literal="```", then=4),),
-        ),
-        family="react",
-        untaught=True,
-    )
+_ACTION: Final = Branch(literal="Action:", then=7)
+
+# An agent's steps at the end of an answer: a thought, a tool, its input (ReAct); or a plan, and a fence with a list of
+# calls (Command R). If an observation follows, the model describes a past call.
+_STEPS: Final = BlockSyntax(
+    opener="",
+    anchor="answer",
+    body=(
+        (_ACTION, *(Branch(literal=word, read="text", field="said", then=5) for word in ("Thought:", "Plan:"))),
+        (Branch(literal="\nAction Input:", then=2),),
+        (Branch(literal="```", read="word", then=3), Branch(read="object", field="arguments", then=4)),
+        (Branch(read="object", field="arguments", then=6),),
+        (_END, _ACTION),
+        (replace(_ACTION, literal="\nAction:"),),
+        (Branch(literal="```", then=4),),
+        (Branch(literal="```", read="word", then=8), Branch(read="word", field="name", then=1)),
+        (Branch(read="array", field="calls", then=9),),
+        (Branch(literal="```", then=10),),
+        (_END,),
+    ),
+    family="react",
+    untaught=True,
+)
 
 
 SLIPS: Final[tuple[BlockSyntax, ...]] = (
@@ -68,7 +72,7 @@ SLIPS: Final[tuple[BlockSyntax, ...]] = (
         family=gemma.GEMMA4.name,
         untaught=True,
     ),
-    # Kimi K2: the markers before the call's id are lost.
+    # Kimi K2: the markers before the call's id are lost, at the beginning of an answer.
     BlockSyntax(
         opener="",
         anchor="answer",
@@ -76,11 +80,22 @@ SLIPS: Final[tuple[BlockSyntax, ...]] = (
             (Branch(literal="functions.", read="word", field="id", then=1),),
             (Branch(literal=kimi.ARGUMENTS, read="object", field="arguments", then=2),),
             (Branch(literal=kimi.CALL_END, then=3), Branch(literal=kimi.SECTION_END), _END),
-            (Branch(literal=kimi.SECTION_END), _END),
+            (Branch(literal="functions.", read="word", field="id", then=1), Branch(literal=kimi.SECTION_END), _END),
         ),
         family=kimi.K2.name,
         untaught=True,
     ),
-    # ReAct at the end of an answer. If an observation follows, the model describes a past call.
-    _react("Action", "Action Input"),
+    # Qwen 2 with Qwen-Agent, whose prompt asks for these words.
+    BlockSyntax(
+        opener="✿FUNCTION✿:",
+        body=(
+            (Branch(read="word", field="name", then=1),),
+            (Branch(literal="✿ARGS✿:", read="object", field="arguments", then=2),),
+            (Branch(literal="✿RESULT✿", then=3), DONE),
+            (Branch(literal=":"), DONE),
+        ),
+        family="qwen2",
+        untaught=True,
+    ),
+    _STEPS,
 )
