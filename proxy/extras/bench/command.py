@@ -9,30 +9,12 @@ from typing import Any, Final, TextIO
 from ...config import GatewayConfig
 from ...support.legible import visible_json
 from . import gateway
-from .contestants import CONTESTANTS
-from .corpus import CASES
 from .parse import MeasurePlan, Report, measure, names_of_formats
 from .plot import svg
 from .report import as_json, as_text
 
 OWN: Final = ("compiled", "python")
 """Names of the gateway's two scanners. `bench` fails if one of them finds wrong calls."""
-
-
-def unknown(names: Sequence[str], known: Sequence[str]) -> str | None:
-    """Returns an error message for the first unknown name; None if all are known."""
-    wrong = next((name for name in names if name not in known), None)
-    return None if wrong is None else f"{wrong!r} is not one of {', '.join(known)}"
-
-
-def unknown_case(names: Sequence[str]) -> str | None:
-    """Returns an error message for the first unknown case. See `unknown`."""
-    return unknown(names, tuple(CASES))
-
-
-def unknown_contestant(names: Sequence[str]) -> str | None:
-    """Returns an error message for the first unknown contestant. See `unknown`."""
-    return unknown(names, tuple(CONTESTANTS))
 
 
 def run(
