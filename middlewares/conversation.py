@@ -43,7 +43,7 @@ from toolwire.pipeline.conversations.known_turns import KNOWN_TURNS, Continuing,
 from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations, store_fault
 from toolwire.pipeline.exchange.growth import read_budget, too_much
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
-from toolwire.pipeline.exchange.tool_memory import HiddenCalls, hidden_calls, left
+from toolwire.pipeline.exchange.tool_memory import HiddenCalls, hidden_calls, noted_rounds
 from toolwire.pipeline.exchange.tool_servers import tool_server_declarations
 from toolwire.pipeline.handlers.conversations import append, check_room, not_found
 from toolwire.pipeline.transforms.sealing import seal_reply
@@ -358,7 +358,7 @@ class TurnRecorder:
         self._over = True
         fault = self._folding.fault
         if fault is None:
-            rounds = left(self._exchange)
+            rounds = noted_rounds(self._exchange)
             begun = replace(self._turn, rounds=rounds) if rounds else self._turn
             reply = self._so_far()
             long = self._large or is_long(reply.choices)

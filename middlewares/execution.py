@@ -49,7 +49,7 @@ from toolwire.pipeline.answers.stages import Batches
 from toolwire.pipeline.chain.middleware import ChainPlace, Handler, Middleware
 from toolwire.pipeline.conversations.stored import CONVERSATIONS, STORE_FAILURES, Conversations
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
-from toolwire.pipeline.exchange.tool_memory import ToolMemory, keep, keeps, leave, restored
+from toolwire.pipeline.exchange.tool_memory import ToolMemory, keep, keeps, note_rounds, restored
 from toolwire.pipeline.exchange.tool_servers import Key, RequestToolServers, without_served
 from toolwire.pipeline.transforms.model_turns import LoopState, ModelTurn, Shown
 from toolwire.record import AccessField, CounterSpec, ObservedTool
@@ -424,7 +424,7 @@ class Loop:
         if self._keeps and answer.asks_client:
             await keep(self._exchange, self._conversations, answer.mark(), rounds)
         else:
-            leave(self._exchange, rounds)
+            note_rounds(self._exchange, rounds)
 
     # --- calls ------------------------------------------------------------------------------------------------------
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TextIO, TypeVar
 
 import click
 
@@ -35,9 +36,21 @@ def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     click.echo(visible_lines(text), err=err, nl=nl)
 
 
-def say_json(text: str) -> None:
-    """Prints JSON text, with control characters made visible."""
-    click.echo(visible_json(text))
+def say_json(value: Any) -> None:
+    """Prints a value as JSON, with control characters made visible."""
+    click.echo(visible_json(json.dumps(value, indent=2, ensure_ascii=False)))
+
+
+def show_report(
+    lines: Iterable[str], document: Mapping[str, Any], say: Callable[[str], object], json_file: TextIO | None
+) -> None:
+    """Prints tables and writes JSON to the file, or prints only JSON if the file is standard output."""
+    if json_file is None or json_file.name != "<stdout>":
+        for line in lines:
+            say(line)
+    if json_file is not None:
+        json_file.write(visible_json(json.dumps(document, ensure_ascii=False, indent=1)))
+        json_file.write("\n")
 
 
 @contextmanager

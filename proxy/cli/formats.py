@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,7 +34,7 @@ def command(names: tuple[str, ...], model: str | None, as_json: bool) -> None:
     with exit_on_error():
         found = list(_described(names))
     if as_json:
-        say_json(json.dumps(found, indent=2, ensure_ascii=False))
+        say_json(found)
         return
     for one in found:
         also = f" (also {', '.join(one['aliases'])})" if one["aliases"] else ""

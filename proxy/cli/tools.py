@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ def list_tools(config: ToolsConfig, *, as_json: bool) -> None:
     shown = tools_status(config)
     data = {"modules": shown["modules"], "mcp": shown["mcp"]} if "mcp" in shown else shown["modules"]
     if as_json:
-        say_json(json.dumps(data, indent=2))
+        say_json(data)
     else:
         for line in status_lines(shown):
             say(line)

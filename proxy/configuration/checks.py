@@ -27,7 +27,7 @@ from ..support.plainyaml import read_yaml
 from ..upstream.client.connections import check_header
 from ..upstream.servers.mock import read_script
 from ..upstream.servers.presets import AUTO, CONSTRAINTS, PRESETS
-from .mcp_checks import mcp_mistakes
+from .mcp_checks import HEADER_NAME, is_address, mcp_mistakes
 from .mistakes import Mistakes
 
 SECRET_CHARS: Final = 32
@@ -53,9 +53,6 @@ CODEX: Final = "codex_app_server"
 PATH: Final = re.compile(r"(?:/[\w.-]+)+")
 
 
-HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-
-
 def check_values(config: GatewayConfig) -> None:
     """Raises `ConfigError` with every mistake that can be found without importing a plug-in."""
     problems = list(value_mistakes(config, Mistakes()))
@@ -70,6 +67,17 @@ def effective_routes(config: GatewayConfig) -> tuple[RouteConfig, ...]:
         return config.routes
     name = next(iter(config.backends)) if len(config.backends) == 1 else "default"
     return (RouteConfig(backend=name, options=config.defaults),)
+
+
+def routes_by_path(config: GatewayConfig) -> Iterator[tuple[str, RouteConfig]]:
+    """Yields each effective route after the key path of its options."""
+    for index, route in enumerate(effective_routes(config)):
+        yield f"routes[{index}].options" if config.routes else "defaults", route
+
+
+def names_by_path(route: RouteConfig, path: str) -> dict[str, str]:
+    """Returns the names of the route at `path`, by key path."""
+    return {f"{path}.model": route.model} | {f"{path}.aliases[{i}]": name for i, name in enumerate(route.aliases)}
 
 
 def has_limits(config: GatewayConfig, keys: Iterable[ApiKey]) -> bool:
@@ -112,7 +120,7 @@ def value_mistakes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
         if not PATH.fullmatch(path):
             yield f"server.pass_through[{index}]: expected a path such as '/v1/embeddings', got {path!r}"
     endpoint = config.telemetry.otlp_endpoint
-    if endpoint is not None and not _is_address(endpoint, ("http", "https")):
+    if endpoint is not None and not is_address(endpoint):
         yield "telemetry.otlp_endpoint: expected an address such as 'http://127.0.0.1:4318'"
     yield from _places(config)
     yield from mcp_mistakes(config.tools)
@@ -157,7 +165,7 @@ def _backends(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
             if backend.kind in SERVER_PROTOCOLS and not known.at(f"backends.{name}.kind"):
                 yield f"{path}: required for the kind {backend.kind!r}"
             continue
-        if not _is_address(backend.url, ("http", "https")):
+        if not is_address(backend.url):
             # Not quoted, because the address may contain a password.
             yield f"{path}: expected an address such as 'http://127.0.0.1:8000/v1'"
 
@@ -207,16 +215,8 @@ def _codex(backend: BackendConfig, path: str) -> Iterator[str]:
             yield f"{path}.command: expected a program and its arguments, such as [codex, app-server]"
     elif backend.url is None:
         yield f"{path}: needs `command: [codex, app-server]`, or the `url` of a server"
-    elif not _is_address(backend.url, ("ws", "wss")):
+    elif not is_address(backend.url, ("ws", "wss")):
         yield f"{path}.url: expected an address such as 'ws://127.0.0.1:4500'"
-
-
-def _is_address(text: str, schemes: tuple[str, ...]) -> bool:
-    try:
-        url = urlsplit(text)
-        return url.scheme in schemes and bool(url.hostname) and url.port != 0
-    except ValueError:
-        return False
 
 
 def _routes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
@@ -235,8 +235,7 @@ def _routes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
             yield f"{path}.upstream_model: must not be empty; null sends the client's name"
         if route.sticky_by != "prompt" and not HEADER_NAME.fullmatch(route.sticky_by):
             yield f"{path}.sticky_by: expected `prompt` or the name of a request header, got {route.sticky_by!r}"
-        names = {f"{path}.model": route.model} | {f"{path}.aliases[{i}]": a for i, a in enumerate(route.aliases)}
-        for where, name in names.items():
+        for where, name in names_by_path(route, path).items():
             if not name:
                 yield f"{where}: must not be empty"
             elif name in taken:
@@ -246,8 +245,7 @@ def _routes(config: GatewayConfig, known: Mistakes) -> Iterator[str]:
 
 def _native_text(config: GatewayConfig) -> Iterator[str]:
     """Yields a mistake if a route leaves tools to a server whose protocol cannot carry them."""
-    for index, route in enumerate(effective_routes(config) if config.backends else ()):
-        path = f"routes[{index}].options" if config.routes else "defaults"
+    for path, route in routes_by_path(config) if config.backends else ():
         for name in (server.backend for server in route.servers):
             backend = config.backends.get(name)
             mode = route.options.mode

@@ -19,7 +19,7 @@ MAX_CONCURRENT: Final = 1000
 
 _NAME: Final = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _PREFIX: Final = re.compile(r"[a-zA-Z0-9_-]{0,32}")
-_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def missing() -> str | None:
@@ -83,18 +83,19 @@ def _way(server: McpServerConfig, path: str) -> Iterator[str]:
         if server.headers:
             yield f"{path}.headers: only for a `url`; variables for a program belong in `env`"
         return
-    if not _is_address(server.url):
+    if not is_address(server.url):
         yield f"{path}.url: expected an address such as 'https://mcp.example.org/mcp'"
     if server.env or server.inherit:
         yield f"{path}.{'env' if server.env else 'inherit'}: only for a `command`; values for a server at a `url` belong in `headers`"
     for name, value in server.headers.items():
-        if not _HEADER.fullmatch(name) or not value.isprintable() or not value.isascii():
+        if not HEADER_NAME.fullmatch(name) or not value.isprintable() or not value.isascii():
             yield f"{path}.headers: {name!r} cannot be sent as a header"
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str, schemes: tuple[str, ...] = ("http", "https")) -> bool:
+    """Returns True for a URL with one of these schemes, a host, and a port that can be connected to."""
     try:
         url = urlsplit(text)
-        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        return url.scheme in schemes and bool(url.hostname) and url.port != 0
     except ValueError:
         return False

@@ -8,6 +8,7 @@ import yaml
 
 from ..support.conversion import join
 from ..support.plainyaml import PlainLoader
+from .mistakes import above
 
 
 def with_lines(mistakes: Iterable[str], text: str) -> list[str]:
@@ -18,7 +19,7 @@ def with_lines(mistakes: Iterable[str], text: str) -> list[str]:
     def placed(mistake: str) -> str:
         path = mistake.partition(": ")[0]
         while path and path not in lines:
-            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+            path = above(path)
         return f"{mistake} (line {lines[path]})" if path and "(from " not in mistake else mistake
 
     return [placed(mistake) for mistake in mistakes]

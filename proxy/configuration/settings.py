@@ -95,11 +95,12 @@ def examine(
     # Variables of a whole section come before those of its parts, which override them.
     for name, segments in sorted(_variables(env), key=lambda item: (len(item[1]), item[0])):
         with mistakes.noted():
-            _place(tree, segments, _variable(name, env[name], section=len(segments) == 1), name)
+            path = _place(tree, segments, _variable(name, env[name], section=len(segments) == 1), name)
+            mistakes.origins[path] = name
     for key, value in (overrides or {}).items():
         if value is not None:
             with mistakes.noted():
-                _place(tree, key.split("."), value, key)
+                mistakes.origins.pop(_place(tree, key.split("."), value, key), None)
     config, problems = _convert(tree)
     config = dataclasses.replace(config, telemetry=with_variables(config.telemetry, env))
     mistakes.add(problems)
@@ -222,13 +223,16 @@ def _variable(name: str, text: str, *, section: bool) -> Any:
         raise ConfigError(f"{name}: not valid YAML: {error}") from error
 
 
-def _place(node: Any, segments: list[str], value: Any, source: str) -> None:
-    """Sets `value` at the path `segments` below `node`, and creates missing sections."""
+def _place(node: Any, segments: list[str], value: Any, source: str) -> str:
+    """Sets `value` at the path `segments` below `node`, and creates missing sections. Returns the key path, as it is in
+    messages, of the outermost section created, else of the value."""
     first, *rest = segments
+    before = len(node)
     key = _slot(node, first, source)
+    path = f"[{key}]" if isinstance(node, list) else str(key)
     if not rest:
         node[key] = value
-        return
+        return path
     below = node[key]
     if isinstance(below, EnvText):
         try:
@@ -240,7 +244,9 @@ def _place(node: Any, segments: list[str], value: Any, source: str) -> None:
     if not isinstance(below, dict | list):
         raise ConfigError(f"{source}: {first!r} is neither a mapping nor a list, so it has no {rest[0]!r}")
     node[key] = below
-    _place(below, rest, value, source)
+    is_new = len(node) > before
+    inner = _place(below, rest, value, source)
+    return path if is_new else join(path, inner) if isinstance(below, dict) else path + inner
 
 
 def _slot(node: Any, segment: str, source: str) -> str | int:

@@ -72,11 +72,11 @@ _SUBSCHEMAS_PER_PROPERTY: Final = 2
 _VALUES_PER_PROPERTY: Final = 20
 _ROOT: Final = "urn:toolwire:tool"
 """The URI of a tool's schema in `$ref`s of its separately compiled parts."""
-_NODE_BYTES: Final = 2_500
-_VALUE_BYTES: Final = 300
+_SUBSCHEMA_BYTES: Final = 2_500
+_COMPILED_VALUE_BYTES: Final = 300
 _TEXT_COPIES: Final = 4
-"""Maximum memory of a compiled schema, measured as growth of the process: `_NODE_BYTES` per subschema, `_VALUE_BYTES`
-per JSON value, and `_TEXT_COPIES` times the bytes of its text."""
+"""Maximum memory of a compiled schema, measured as growth of the process: `_SUBSCHEMA_BYTES` per subschema,
+`_COMPILED_VALUE_BYTES` per JSON value, and `_TEXT_COPIES` times the bytes of its text."""
 _FIXED_BYTES: Final = 4_096
 _PRIVATE_BYTES: Final = 8 * 1024 * 1024
 """Bytes of the cache for separately compiled parts of schemas, where no application's cache is given."""
@@ -207,7 +207,7 @@ class ToolSchema:
         self._names_parts = b'"$id"' in text
         self._parts = parts
         self._name = object()
-        size = _NODE_BYTES * len(self._graph) + _VALUE_BYTES * values + _TEXT_COPIES * len(text)
+        size = _SUBSCHEMA_BYTES * len(self._graph) + _COMPILED_VALUE_BYTES * values + _TEXT_COPIES * len(text)
         self.weight = _FIXED_BYTES + size + self.pattern_bytes
 
     def check(self, arguments: str) -> str | None:

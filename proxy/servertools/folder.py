@@ -88,8 +88,7 @@ class ToolFolder:
         self._config = config
         self._pool: WorkerPool | None = None
         self._snapshot: FolderSnapshot | None = None
-        self._calls = Calls(config.timeout_s)
-        self.tools = Tools(ToolSet(), partial(self._calls.run, {}))
+        self.tools = Tools(ToolSet(), partial(run_call, {}, config.timeout_s))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[ToolFolder]:
@@ -139,7 +138,7 @@ class ToolFolder:
         paths = {self.folder / name: source for name, source in snapshot.modules.items()}
         for path in self.modules.keys() - paths.keys():
             del self.modules[path]
-        generation = self._pool.generation(snapshot)
+        generation = ModuleGeneration(self._pool, snapshot)
         before.add(generation)
         await asyncio.gather(
             *(
@@ -192,7 +191,9 @@ class ToolFolder:
                 module.logged_error = None
                 module.state = LoadState.LOADED_WITH_TOOLS if module.tools else LoadState.LOADED_NO_TOOLS
         by_name = {tool.name: tool for _, module in sorted(self.modules.items()) for tool in module.tools}
-        self.tools = Tools(ToolSet(tool.spec for tool in by_name.values()), partial(self._calls.run, by_name))
+        self.tools = Tools(
+            ToolSet(tool.spec for tool in by_name.values()), partial(run_call, by_name, self._config.timeout_s)
+        )
         LOG.info("server-side tools: %s", ", ".join(by_name) or "none")
 
     async def _watch(self) -> None:
@@ -222,36 +223,24 @@ class CallProgress:
         self.state = state
 
 
-class Calls:
-    """Runs calls. `limit_s` limits the run time of each handler."""
-
-    def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
-
-    async def run(self, tools: Mapping[str, ServerTool], use: ToolUse, left_s: float, enter: Enter) -> Result:
-        """Runs the call if its tool is one of `tools`; returns its result, or an error result after at most `left_s`
-        seconds. Calls `enter` with each state up to the final one. A cancellation aborts the handler.
-
-        Every execution passes through this method, so wrap it to observe executions (with a span, for example).
-        """
-        tool = tools.get(use.name)
-        if tool is None:
-            return unknown_tool(use.name, enter)
-        enter(CallState.TOOL_CALL_INITIATED)
-        enter(CallState.VALIDATING_PARAMETERS)
-        result = await self._result(tool, use, enter, left_s)
-        enter(CallState.EXECUTION_FAILED if result.failed else CallState.TOOL_COMPLETED)
-        return Result(_bounded(result.text), failed=result.failed)
-
-    async def _result(self, tool: ServerTool, use: ToolUse, enter: Enter, left_s: float) -> Result:
-        try:
-            values = tool.parameters.values(use.arguments)
-        except BadArguments as error:
-            return Result(f"Error: {error}", failed=True)
+async def run_call(
+    tools: Mapping[str, ServerTool], limit_s: float, use: ToolUse, left_s: float, enter: Enter
+) -> Result:
+    """Runs the call if its tool is one of `tools`; returns its result, or an error result after at most `left_s`
+    seconds, of which the handler has `limit_s`. Calls `enter` with each state up to the final one. A cancellation
+    aborts the handler."""
+    tool = tools.get(use.name)
+    if tool is None:
+        return unknown_tool(use.name, enter)
+    enter(CallState.TOOL_CALL_INITIATED)
+    enter(CallState.VALIDATING_PARAMETERS)
+    try:
+        values = tool.parameters.values(use.arguments)
+    except BadArguments as error:
+        result = Result(f"Error: {error}", failed=True)
+    else:
         enter(CallState.EXECUTING_TOOL)
-        return await tool.handler(tool.name, values, self._limit_s, left_s)
-
-
-def _bounded(text: str) -> str:
-    """Cuts a text to `MAX_RESULT_CHARS` characters and drops lone surrogates, which cannot be sent to a model."""
-    return valid_text(text[:MAX_RESULT_CHARS])
+        result = await tool.handler(tool.name, values, limit_s, left_s)
+    enter(CallState.EXECUTION_FAILED if result.failed else CallState.TOOL_COMPLETED)
+    # Lone surrogates cannot be sent to a model.
+    return Result(valid_text(result.text[:MAX_RESULT_CHARS]), failed=result.failed)

@@ -62,10 +62,6 @@ class WorkerPool:
         self._warned = False
         self._tally = {"started": 0, "died": 0, "killed": 0}
 
-    def generation(self, snapshot: FolderSnapshot) -> ModuleGeneration:
-        """Returns a new generation for this state of the folder; runs no module yet."""
-        return ModuleGeneration(self, snapshot)
-
     def shown(self) -> dict[str, Any]:
         """Returns limits and running calls for `GET /admin/tools`. `died` counts workers that ended by themselves,
         `killed` those over a limit or whose caller has gone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..config import GatewayConfig, RouteConfig
-from ..configuration.checks import effective_routes
+from ..configuration.checks import routes_by_path
 from ..configuration.mistakes import Mistakes
 from ..formats.base import ToolFormat
 from ..registry import SERVER_PROTOCOLS, Registries
@@ -30,8 +30,7 @@ def why_not(feature: str, tool_format: ToolFormat | None) -> str | None:
 def unenforceable(config: GatewayConfig, plugins: Registries, known: Mistakes) -> Iterator[str]:
     """Yields a mistake for each route with `constrain: required` whose calls cannot be enforced, because requests that
     require a call would be refused. Skips servers whose preset is detected at run time."""
-    for index, route in enumerate(effective_routes(config) if config.backends else ()):
-        path = f"routes[{index}].options" if config.routes else "defaults"
+    for path, route in routes_by_path(config) if config.backends else ():
         where = f"{path}.decoding.constrain"
         if route.options.decoding.constrain != "required" or known.below(where, f"{path}.format"):
             continue

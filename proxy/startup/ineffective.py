@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ..config import GatewayConfig
-from ..configuration.checks import effective_routes
+from ..configuration.checks import effective_routes, names_by_path, routes_by_path
 from ..configuration.mistakes import Mistakes
 from ..ingress.auth import read_keys
 from ..registry import Registries
@@ -66,9 +66,7 @@ def _shadowed(config: GatewayConfig) -> Iterator[str]:
     wherever they are.)"""
     before: dict[str, str] = {}
     for index, route in enumerate(config.routes):
-        names = {f"routes[{index}].model": route.model}
-        names |= {f"routes[{index}].aliases[{number}]": alias for number, alias in enumerate(route.aliases)}
-        for where, name in names.items():
+        for where, name in names_by_path(route, f"routes[{index}]").items():
             if not any(sign in name for sign in "*?["):
                 continue
             for earlier, at in before.items():
@@ -101,9 +99,8 @@ def _nothing_passes(config: GatewayConfig) -> Iterator[str]:
             yield f"limits.{key}: 0 refuses everything; expected more"
     if config.store.max_age_s == 0 and config.store.kind != "none":
         yield "store.max_age_s: 0 stores nothing; expected more, or `store.kind: none`"
-    for index, route in enumerate(effective_routes(config)):
+    for path, route in routes_by_path(config):
         if route.options.tool_loop.max_iterations == 0:
-            path = f"routes[{index}].options" if config.routes else "defaults"
             yield f"{path}.tool_loop.max_iterations: the first answer counts; expected at least 1"
 
 

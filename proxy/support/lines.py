@@ -1,11 +1,20 @@
-"""Splits a byte stream into lines, and limits how much of a line is buffered."""
+"""Splits a byte stream into lines, and limits how much of a line is buffered, and how many lines are logged."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Callable
 from typing import Final
 
 HEAD_BYTES: Final = 4096
 """Bytes kept of an oversized line: enough to identify its sender or request."""
+
+
+READ_BYTES: Final = 64 * 1024
+LOGGED_LINES: Final = 100
+LOGGED_PER_S: Final = 60.0
+"""At most `LOGGED_LINES` lines of a stream are logged per `LOGGED_PER_S` seconds; further ones are counted."""
 
 
 class OversizedLine:
@@ -45,3 +54,28 @@ class LineSplitter:
                 self._held.clear()
                 self._skipping = True
         return out
+
+
+async def log_lines(
+    stream: asyncio.StreamReader, most: int, log: Callable[[bytes], object], log_left_out: Callable[[int], object]
+) -> None:
+    """Logs the lines of a stream until its end, the heads of those of more than `most` bytes. `log_left_out` is called
+    with the number of lines beyond `LOGGED_LINES`."""
+    splitter = LineSplitter(most)
+    began, logged, left_out = time.monotonic(), 0, 0
+    try:
+        while data := await stream.read(READ_BYTES):
+            for line in splitter.feed(data):
+                if time.monotonic() - began > LOGGED_PER_S:
+                    if left_out:
+                        log_left_out(left_out)
+                    began, logged, left_out = time.monotonic(), 0, 0
+                if logged < LOGGED_LINES:
+                    logged += 1
+                    log(line if isinstance(line, bytes) else line.head)
+                else:
+                    left_out += 1
+            await asyncio.sleep(0)
+    finally:
+        if left_out:
+            log_left_out(left_out)

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -27,7 +29,7 @@ from toolwire.model import Image, Message, ModelRequest, Part, Reasoning, Text, 
 from toolwire.stream_grammar import check
 from toolwire.support.conversion import ConfigError
 from toolwire.support.environment import environment
-from toolwire.support.lines import HEAD_BYTES, LineSplitter, OversizedLine
+from toolwire.support.lines import HEAD_BYTES, LOGGED_LINES, LOGGED_PER_S, LineSplitter, OversizedLine, log_lines
 from toolwire.upstream.servers.private_data import NOTHING
 
 # --- lines ------------------------------------------------------------------------------------------------------------
@@ -60,6 +62,20 @@ def test_of_a_line_that_is_too_large_only_its_head_is_kept() -> None:
     assert isinstance(found, OversizedLine)
     assert found.head == b"x" * HEAD_BYTES
     assert splitter.feed(b"next\n") == [b"next"]
+
+
+async def test_lines_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.chain([0.0] * 151, itertools.repeat(LOGGED_PER_S + 1))
+    monkeypatch.setattr("toolwire.support.lines.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    stream = asyncio.StreamReader()
+    stream.feed_data(b"".join(b"line %d\n" % n for n in range(LOGGED_LINES + 50)) + b"x" * 9000 + b"\nlast\n")
+    stream.feed_eof()
+    logged: list[bytes] = []
+    left_out: list[int] = []
+    await log_lines(stream, 8192, logged.append, left_out.append)
+    assert logged[:LOGGED_LINES] == [b"line %d" % n for n in range(LOGGED_LINES)]
+    assert logged[LOGGED_LINES:] == [b"x" * HEAD_BYTES, b"last"], "a minute later"
+    assert left_out == [50]
 
 
 # --- a process --------------------------------------------------------------------------------------------------------

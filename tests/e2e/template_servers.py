@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -44,7 +44,8 @@ def rendered(messages: list[Any], tools: list[Any] | None) -> str:
 class TemplateServer:
     """A server of a kind of `KINDS`. `says` is what its model writes after a prompt that is no probe's, and
     `to_probe` what it writes after those. `reads`: it was started with a parser. `refuses`: it takes
-    no tools. `ignores`: its template leaves tools out. `counts`: it says how many tokens a prompt has."""
+    no tools. `ignores`: its template leaves tools out. `counts`: it says how many tokens a prompt has;
+    `with tools`: only if there are tools."""
 
     kind: str = "vllm"
     says: Callable[[str], str] | str = "Hello."
@@ -52,7 +53,7 @@ class TemplateServer:
     reads: bool = False
     refuses: bool = False
     ignores: bool = False
-    counts: bool = True
+    counts: bool | Literal["with tools"] = True
     prompts: list[str] = field(default_factory=list)
 
     def __call__(self, asked: Asked) -> Answer:
@@ -75,6 +76,8 @@ class TemplateServer:
         text = self.to_probe if is_probe else self.says if isinstance(self.says, str) else self.says(prompt)
         usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": 4}
         usage["total_tokens"] = sum(usage.values())
+        if self.counts == "with tools" and not body.get("tools"):
+            usage = {"completion_tokens": 4}
         return self._answer(body, text, usage if self.counts else None)
 
     def _shown(self, body: Mapping[str, Any]) -> list[Any] | None:

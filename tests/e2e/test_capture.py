@@ -166,7 +166,7 @@ async def test_executions_are_recorded_and_not_run_again(tmp_path: Path) -> None
     tools = {"folder": str(tmp_path), "timeout_s": GUARD_S, "watch_s": 0, "wait_s": GUARD_S, "load_timeout_s": GUARD_S}
     async with Upstream([Say(*CALL), Say("It rains.")]) as upstream, recording(upstream, tools=tools) as server:
         captured = read_capture(await capture_of(server, CHAT, True, False))
-    assert [len(call.reads) > 0 for call in captured.calls] == [True, True]
+    assert [bool(call.all("received")) for call in captured.calls] == [True, True]
     (run,) = [entry.fields for entry in captured.entries if entry.kind == "tool"]
     assert (run["name"], run["state"], run["result"]) == ("weather", "TOOL_COMPLETED", "rain in Paris")
     again = await reproduced(captured)

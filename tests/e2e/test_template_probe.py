@@ -90,6 +90,7 @@ async def test_a_template_that_works_is_used_from_the_start(kind: str, mode: str
         (TemplateServer("vllm", reads=True), "template", "called"),
         (TemplateServer("llamacpp", to_probe="I cannot.", ignores=True), "prompt", "unseen"),
         (TemplateServer("vllm", to_probe="I cannot.", ignores=True, counts=False), "prompt", "unseen"),
+        (TemplateServer("vllm", to_probe="I cannot.", ignores=True, counts="with tools"), "prompt", "unseen"),
         (TemplateServer("vllm", to_probe="I cannot."), "template", "shown"),
         (TemplateServer("llamacpp", to_probe="I cannot."), "template", "shown"),
         (TemplateServer("vllm", to_probe="I cannot.", counts=False), "template", "shown"),

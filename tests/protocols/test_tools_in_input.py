@@ -109,7 +109,9 @@ def test_settings_of_the_input_are_in_force_until_the_next() -> None:
         "text": {"format": {"type": "json_object"}},
     }
     later = {"type": "configuration_update", "reasoning": {"effort": "high"}}
-    request = read(first, HI, later, {**later, "reasoning": None, "text": 5}, reasoning={"effort": "medium"})
+    request = read(
+        first, HI, later, {**later, "reasoning": None, "text": {"format": None}}, reasoning={"effort": "medium"}
+    )
     assert (request.sampling.reasoning_effort, request.response_format) == ("high", {"type": "json_object"})
     assert read(HI, reasoning={"effort": "medium"}).sampling.reasoning_effort == "medium"
 

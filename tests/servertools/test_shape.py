@@ -225,6 +225,14 @@ def test_a_default_is_an_int_too() -> None:
     assert got(obj(a=obj(n=default(INTEGER, 5.0))), '{"a":{}}') == "{'a': {'n': 5}}"
 
 
+def test_a_fraction_stays_where_a_keyword_of_another_draft_lists_integers() -> None:
+    """`prefixItems` means nothing in Draft 7."""
+    pair = {"type": "array", "prefixItems": [INTEGER]}
+    assert got(obj(more={"$schema": "http://json-schema.org/draft-07/schema#"}, pair=pair), '{"pair":[5.5]}') == (
+        "{'pair': [5.5]}"
+    )
+
+
 def test_truth_is_no_number() -> None:
     assert got(obj(a={"enum": [True, 1]}, b=many({"type": ["boolean", "integer"]})), '{"a":true,"b":[true,1.0]}') == (
         "{'a': True, 'b': [True, 1]}"

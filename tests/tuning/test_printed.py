@@ -4,6 +4,7 @@ asked."""
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from tests.cases import every
 from tests.corpus.answers import Answer, Call, all_tools, no_calls, printed_calls
@@ -67,6 +68,22 @@ def test_without_its_tools_nothing_is_a_call() -> None:
 )
 def test_what_is_broken_or_hostile_is_no_call(text: str) -> None:
     assert printed(text, SCHEMAS) == []
+
+
+@every(
+    ("written", "value"),
+    [
+        ("true", True),
+        (" True ", True),
+        ("\nNone\n", None),
+        (" {'a': 1} ", {"a": 1}),
+        ("\ttext ", "\ttext "),
+    ],
+)
+def test_a_value_without_quotes_may_have_space_around_it(written: str, value: Any) -> None:
+    schemas = {"f": {"type": "object", "properties": {"x": {"type": ["boolean", "object", "string", "null"]}}}}
+    (call,) = printed(f"<function=f><parameter=x>{written}</parameter></function>", schemas)
+    assert call.arguments == {"x": value}
 
 
 def test_a_fence_of_a_family_around_nothing_but_its_call_is_a_call() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.cases import every
+from toolwire.config import ToolsConfig
 from toolwire.extras.demo import engine, walkthrough
 from toolwire.extras.demo.show import StreamedAnswer, columns, curl, paragraph
 from toolwire.extras.demo.walkthrough import DemoError, check_server_tool, example, read_call
@@ -150,6 +155,28 @@ def test_a_taken_port_is_an_error_that_says_what_to_do(capsys: pytest.CaptureFix
         assert walkthrough.run(port=taken.getsockname()[1], once=True) == 1
     said = capsys.readouterr().err
     assert "End that process, or use another port (--port); --port 0 takes a free one." in said
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_stopped_before_the_calls_were_shown_is_a_failure(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, shown: bool
+) -> None:
+    async def stopped() -> None:
+        raise asyncio.CancelledError
+
+    @asynccontextmanager
+    async def gateway(*_: object) -> AsyncIterator[Any]:
+        yield SimpleNamespace(tools=ToolsConfig(), engine=SimpleNamespace(ended=stopped))
+
+    async def show(_: object) -> None:
+        if not shown:
+            await stopped()
+
+    monkeypatch.setattr(walkthrough, "_gateway", gateway)
+    monkeypatch.setattr(walkthrough, "_show", show)
+    monkeypatch.setattr(walkthrough, "_show_next_steps", lambda running: None)
+    assert walkthrough.run() == int(not shown)
+    assert capsys.readouterr().out.endswith("\nStopped.\n")
 
 
 @pytest.mark.parametrize(

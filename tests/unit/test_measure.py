@@ -21,7 +21,7 @@ import toolwire.extras.bench.parse
 from tests.cases import every
 from tests.unit.test_replay import recording
 from toolwire.cli import main
-from toolwire.events import Event
+from toolwire.events import Delta, Event
 from toolwire.extras.bench import corpus, libraries, timing
 from toolwire.extras.bench.contestants import CONTESTANTS, Contestant, parse_result
 from toolwire.extras.bench.corpus import CASES, TOOLS, CorpusCall
@@ -356,6 +356,25 @@ def test_another_call_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda name, format, seed: corpus.CorpusCase(name, text, (CorpusCall("search", {"query": "y"}),)),
     )
     assert measure(plan(contestants=["python"])).groups[0].entries[0].note == "call 1 of 1 is different"
+
+
+def test_other_visible_text_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: Any = CONTESTANTS["python"].texts
+
+    class Chatty:
+        """The scanner, which adds to the first text."""
+
+        def __init__(self) -> None:
+            self._scanner = texts("sentinel", TOOLS)()
+            self.feed = self._scanner.feed
+
+        def finish(self) -> list[Event]:
+            return [*self._scanner.finish(), Delta(0, "and so on")]
+
+    monkeypatch.setitem(CONTESTANTS, "buffering", Contestant("buffering", "", lambda format, offer: Chatty))
+    mixed = dataclasses.replace(plan(contestants=["python", "buffering"], budget_s=60), cases=["mixed"])
+    entries = measure(mixed).groups[0].entries
+    assert [(entry.status, entry.note) for entry in entries] == [("measured", ""), ("measured", "visible text differs")]
 
 
 def test_an_empty_recording_has_nothing_to_measure() -> None:

@@ -186,6 +186,12 @@ def test_variables_change_parts_of_what_the_file_says(loaded: Loader) -> None:
             "server.ports: unknown key, did you mean 'port'? (from TOOLWIRE_SERVER__PORTS)",
         ),
         ("TOOLWIRE_SERVER__PORT", "x", 'server.port: expected an integer, got "x" (from TOOLWIRE_SERVER__PORT)'),
+        ("TOOLWIRE_SERVER__WORKERS", "0", "server.workers: expected 1 to 1024, got 0 (from TOOLWIRE_SERVER__WORKERS)"),
+        (
+            "TOOLWIRE_BACKENDS",
+            "{a: {url: x}}",
+            "backends.a.url: expected an address such as 'http://127.0.0.1:8000/v1' (from TOOLWIRE_BACKENDS)",
+        ),
         ("TOOLWIRE_ROUTES__2__MODEL", "x", "TOOLWIRE_ROUTES__2__MODEL: '2' is not an index from 0 to 1"),
         ("TOOLWIRE_ZZZ__X", "1", "zzz: unknown key; known: "),
         ("TOOLWIRE_SERVER", "[", "TOOLWIRE_SERVER: not valid YAML: line 1, column 2"),

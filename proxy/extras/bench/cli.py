@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, BinaryIO, TextIO
 
@@ -13,15 +14,15 @@ from ..replay.chunks_option import chunkings, chunks_of
 
 
 def _case(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    from .command import unknown_case
+    from .corpus import CASES
 
-    return _known(values, unknown_case(values) if values else None)
+    return _known_names(values, CASES)
 
 
 def _contestant(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    from .command import unknown_contestant
+    from .contestants import CONTESTANTS
 
-    return _known(values, unknown_contestant(values) if values else None)
+    return _known_names(values, CONTESTANTS)
 
 
 def _contestants(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -30,10 +31,11 @@ def _contestants(context: click.Context, parameter: click.Parameter, incomplete:
     return [name for name in CONTESTANTS if name.startswith(incomplete)]
 
 
-def _known(values: tuple[str, ...], mistake: str | None) -> tuple[str, ...]:
-    if mistake is not None:
-        raise click.BadParameter(mistake)
-    return values
+def _known_names(names: tuple[str, ...], known: Iterable[str]) -> tuple[str, ...]:
+    for name in names:
+        if name not in known:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(known)}")
+    return names
 
 
 @click.group("bench")

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TextIO
+from collections.abc import Callable, Sequence
+from typing import Final, TextIO
 
+from ...cli.common import show_report
 from ...config import GatewayConfig
-from ...support.legible import visible_json
+from ...registry import registries
 from . import gateway
-from .contestants import CONTESTANTS
-from .corpus import CASES
-from .parse import MeasurePlan, Report, measure, names_of_formats
+from .parse import MeasurePlan, Report, measure
 from .plot import svg
 from .report import as_json, as_text
 
 OWN: Final = ("compiled", "python")
 """Names of the gateway's two scanners. `bench` fails if one of them finds wrong calls."""
-
-
-def unknown(names: Sequence[str], known: Sequence[str]) -> str | None:
-    """Returns an error message for the first unknown name; None if all are known."""
-    wrong = next((name for name in names if name not in known), None)
-    return None if wrong is None else f"{wrong!r} is not one of {', '.join(known)}"
-
-
-def unknown_case(names: Sequence[str]) -> str | None:
-    """Returns an error message for the first unknown case. See `unknown`."""
-    return unknown(names, tuple(CASES))
-
-
-def unknown_contestant(names: Sequence[str]) -> str | None:
-    """Returns an error message for the first unknown contestant. See `unknown`."""
-    return unknown(names, tuple(CONTESTANTS))
 
 
 def run(
@@ -49,7 +31,7 @@ def run(
     `RecordingError` like `measure`.
     """
     report = measure(plan, tell)
-    _show(as_text(report), as_json(report), say, json_file)
+    show_report(as_text(report), as_json(report), say, json_file)
     if plot_file is not None:
         plot_file.write(svg(report))
     return _status(report)
@@ -60,19 +42,7 @@ def run_gateway(
 ) -> None:
     """Measures a gateway and prints the result. Raises `ConfigError` like `gateway.measure`."""
     results = gateway.measure(config, requests)
-    _show(gateway.as_text(results), gateway.as_json(results), say, json_file)
-
-
-def _show(
-    lines: Iterable[str], document: Mapping[str, Any], say: Callable[[str], object], json_file: TextIO | None
-) -> None:
-    """Prints tables and writes JSON to the file, or prints only JSON if the file is standard output."""
-    if json_file is None or json_file.name != "<stdout>":
-        for line in lines:
-            say(line)
-    if json_file is not None:
-        json_file.write(visible_json(json.dumps(document, ensure_ascii=False, indent=1)))
-        json_file.write("\n")
+    show_report(gateway.as_text(results), gateway.as_json(results), say, json_file)
 
 
 def _status(report: Report) -> int:
@@ -83,4 +53,5 @@ def _status(report: Report) -> int:
 
 def formats_of(names: Sequence[str]) -> list[str]:
     """Returns the names of the formats; `all` becomes every known one."""
-    return list(dict.fromkeys(known for name in names for known in (names_of_formats() if name == "all" else [name])))
+    every = registries().formats.names()
+    return list(dict.fromkeys(known for name in names for known in (every if name == "all" else [name])))

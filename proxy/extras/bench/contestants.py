@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -176,8 +176,8 @@ class ParseResult:
     text: str
 
 
-def parse_result(events: Sequence[Event]) -> ParseResult:
-    """Returns the calls and the visible text in these events."""
+def parts_of(events: Sequence[Event]) -> Iterator[str | CorpusCall]:
+    """Yields the visible texts and the complete calls in these events, in their order."""
     opened: dict[int, Open] = {}
     texts: dict[int, list[str]] = {}
     whole: set[int] = set()
@@ -189,8 +189,15 @@ def parse_result(events: Sequence[Event]) -> ParseResult:
             texts[event.block].append(event.text)
         elif isinstance(event, Close) and event.status == "complete":
             whole.add(event.block)
-    calls = [(edge.name or "", "".join(texts[n])) for n, edge in opened.items() if edge.name is not None and n in whole]
-    visible = ["".join(texts[n]) for n, edge in opened.items() if edge.kind is BlockKind.TEXT]
-    return ParseResult(
-        tuple(CorpusCall(name, value_of(text)) for name, text in calls), "".join("".join(visible).split())
-    )
+    for block, edge in opened.items():
+        if edge.kind is BlockKind.TEXT:
+            yield "".join(texts[block])
+        elif edge.kind is BlockKind.TOOL_CALL and block in whole:
+            yield CorpusCall(edge.name or "", value_of("".join(texts[block])))
+
+
+def parse_result(events: Sequence[Event]) -> ParseResult:
+    """Returns the calls and the visible text in these events."""
+    parts = list(parts_of(events))
+    visible = "".join(part for part in parts if isinstance(part, str))
+    return ParseResult(tuple(part for part in parts if isinstance(part, CorpusCall)), "".join(visible.split()))

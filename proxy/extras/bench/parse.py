@@ -129,11 +129,6 @@ class _Text:
     frames: bool = False
 
 
-def names_of_formats() -> list[str]:
-    """Returns the names of all formats."""
-    return registries().formats.names()
-
-
 def measure(plan: MeasurePlan, tell: Callable[[str], object] = lambda line: None) -> Report:
     """Measures; `tell` is called with progress messages.
 

@@ -8,13 +8,13 @@ from functools import cached_property
 from itertools import groupby
 from math import inf
 
-from ...events import BlockKind, Close, Delta, Open
+from ...events import Event
 from ...fastparse import IMPLEMENTATION
 from ...registry import registries
 from ..capture import recording
 from . import corpus, timing
-from .contestants import CONTESTANTS, OfferedTools, ParseResult, parse_result
-from .corpus import CorpusCall, value_of
+from .contestants import CONTESTANTS, OfferedTools, ParseResult, parse_result, parts_of
+from .corpus import CorpusCall
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,7 @@ class Recording:
     @cached_property
     def parts(self) -> list[str | CorpusCall]:
         """Its text and its calls in their order."""
-        make = CONTESTANTS[IMPLEMENTATION].texts(self.format, None)
-        assert make is not None
-        opened: dict[int, Open] = {}
-        texts: dict[int, str] = {}
-        whole: set[int] = set()
-        for event in timing.fed(make, self.texts, inf)[0]:
-            match event:
-                case Open():
-                    opened[event.block], texts[event.block] = event, ""
-                case Delta():
-                    texts[event.block] += event.text
-                case Close(status="complete"):
-                    whole.add(event.block)
-        return [
-            text if opened[block].kind is BlockKind.TEXT else CorpusCall(opened[block].name or "", value_of(text))
-            for block, text in texts.items()
-            if opened[block].kind is BlockKind.TEXT or (block in whole and opened[block].kind is BlockKind.TOOL_CALL)
-        ]
+        return list(parts_of(_events(self.format, self.texts, None)))
 
     def in_format(self, name: str) -> list[str] | None:
         """Returns the pieces of text in this format: the recorded ones if its calls are found in them, else its text
@@ -80,6 +63,10 @@ class Recording:
 
 def scanned(format: str, pieces: Sequence[str] | Sequence[bytes], offer: OfferedTools) -> ParseResult:
     """Returns the calls and the visible text that the gateway's scanner finds in these pieces."""
+    return parse_result(_events(format, pieces, offer))
+
+
+def _events(format: str, pieces: Sequence[str] | Sequence[bytes], offer: OfferedTools) -> list[Event]:
     make = CONTESTANTS[IMPLEMENTATION].texts(format, offer)
     assert make is not None
-    return parse_result(timing.fed(make, pieces, inf)[0])
+    return timing.fed(make, pieces, inf)[0]

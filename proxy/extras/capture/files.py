@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, get_args
 
@@ -43,14 +43,39 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """One call of a backend. `status` is 0 if no response came; `reads` are the pieces of its body; `failed` is code
-    and message of an error on the way."""
+    """One call of a backend: its number and its entries."""
 
-    sent: bytes = b""
-    status: int = 0
-    headers: Mapping[str, str] = field(default_factory=dict)
-    reads: tuple[bytes, ...] = ()
-    failed: tuple[str, str] | None = None
+    number: int
+    entries: Sequence[Entry]
+
+    def all(self, kind: Kind) -> list[Entry]:
+        """Returns the entries of a kind."""
+        return [entry for entry in self.entries if entry.kind == kind]
+
+    def first(self, kind: Kind) -> Mapping[str, Any]:
+        """Returns the fields of the first entry of a kind; empty if there is none."""
+        return next((entry.fields for entry in self.entries if entry.kind == kind), {})
+
+    def bytes_of(self, kind: Kind) -> bytes:
+        """Returns the bytes of all entries of a kind, joined."""
+        return b"".join(entry.data for entry in self.all(kind))
+
+    @property
+    def status(self) -> int:
+        """The status of the response; 0 if none came."""
+        status: int = self.first("answered").get("status", 0)
+        return status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the response."""
+        headers: Mapping[str, str] = self.first("answered").get("headers", {})
+        return headers
+
+    @property
+    def streamed(self) -> bool:
+        """True if the response is a stream of events."""
+        return self.headers.get("content-type", "").startswith("text/event-stream")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +103,11 @@ class CapturedExchange:
     @property
     def calls(self) -> tuple[RecordedCall, ...]:
         """The calls of backends, in order."""
-        numbers = sorted({entry.call for entry in self.entries if entry.call})
-        return tuple(map(self._call, numbers))
-
-    def _call(self, number: int) -> RecordedCall:
-        mine = [entry for entry in self.entries if entry.call == number]
-        head = next((entry.fields for entry in mine if entry.kind == "answered"), {})
-        failed = next((entry.fields for entry in mine if entry.kind == "failed"), None)
-        return RecordedCall(
-            sent=b"".join(entry.data for entry in mine if entry.kind == "sent"),
-            status=head.get("status", 0),
-            headers=head.get("headers", {}),
-            reads=tuple(entry.data for entry in mine if entry.kind == "received"),
-            failed=None if failed is None else (failed["code"], failed["message"]),
-        )
+        entries: dict[int, list[Entry]] = {}
+        for entry in self.entries:
+            if entry.call:
+                entries.setdefault(entry.call, []).append(entry)
+        return tuple(RecordedCall(number, entries[number]) for number in sorted(entries))
 
 
 def write_capture(head: Mapping[str, Any], entries: Iterable[Entry]) -> bytes:

@@ -75,10 +75,10 @@ class _RecordedAnswer(IteratedAnswer):
         self._call = call
 
     async def reads(self) -> AsyncGenerator[bytes, None]:
-        for data in self._call.reads:
-            yield data
+        for read in self._call.all("received"):
+            yield read.data
         self.ended = True
-        if self._call.failed is not None:
+        if self._call.first("failed"):
             raise _error(self._call)
 
     async def close(self, *, linger_s: float = 0.0) -> None:
@@ -86,12 +86,12 @@ class _RecordedAnswer(IteratedAnswer):
 
 
 def _error(call: RecordedCall) -> GatewayError:
-    code, message = call.failed or ("upstream_disconnected", "The model server broke off.")
-    return BackendFault(message, code=code if code in CODES else "upstream_disconnected")
+    failed = call.first("failed") or {"code": "upstream_disconnected", "message": "The model server broke off."}
+    return BackendFault(failed["message"], code=failed["code"] if failed["code"] in CODES else "upstream_disconnected")
 
 
 def replayable(calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
     """Yields the calls that remain without retries: drops a failed call that was followed by another one."""
     for index, call in enumerate(calls):
-        if index == len(calls) - 1 or (call.status == 200 and call.failed is None):
+        if index == len(calls) - 1 or (call.status == 200 and not call.first("failed")):
             yield call

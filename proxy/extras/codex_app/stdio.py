@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Final
 
 from ...errors import BackendFault
-from ...support.lines import LineSplitter, OversizedLine
+from ...support.lines import LineSplitter, OversizedLine, log_lines
 from ...upstream.servers.private_data import HIDDEN, PrivateData
 from ...upstream.servers.upstream_errors import MOST_READ_CHARS, clean_text
 from .transport import MOST_UNSENT, READ_BYTES, Transport, TransportBroken
@@ -34,11 +34,6 @@ GRACE_S: Final = 2.0
 
 WATCH_S: Final = 0.25
 """Interval of checks whether it still runs. Its child processes may hold the pipes open after it has ended."""
-
-LOGGED_LINES: Final = 100
-LOGGED_PER_S: Final = 60.0
-"""At most `LOGGED_LINES` lines of its standard error are logged in this many seconds; the others are counted."""
-
 
 _NAMED: Final = re.compile(
     r"((?:key|token|secret|passw|credential|authorization|cookie)[\w-]{0,20}[\"']?\s*[=:]\s*[\"']?(?:(?:basic|bearer)\s+)?)[^\s\"',;]{6,}",
@@ -156,25 +151,12 @@ class ProcessTransport(Transport):
         """Logs the standard error (rule 3)."""
         errors = self._process.stderr
         assert errors is not None
-        splitter = LineSplitter(READ_BYTES)
-        began, logged, left_out = time.monotonic(), 0, 0
-        while data := await errors.read(READ_BYTES):
-            for line in splitter.feed(data):
-                if time.monotonic() - began > LOGGED_PER_S:
-                    self._note_left_out(left_out)
-                    began, logged, left_out = time.monotonic(), 0, 0
-                text = line if isinstance(line, bytes) else line.head
-                if logged < LOGGED_LINES:
-                    logged += 1
-                    LOG.warning("backend %r says: %s", self._name, _shown(text, self._private))
-                else:
-                    left_out += 1
-            await asyncio.sleep(0)
-        self._note_left_out(left_out)
-
-    def _note_left_out(self, lines: int) -> None:
-        if lines:
-            LOG.warning("backend %r says %d more lines, which are left out", self._name, lines)
+        await log_lines(
+            errors,
+            READ_BYTES,
+            lambda line: LOG.warning("backend %r says: %s", self._name, _shown(line, self._private)),
+            lambda lines: LOG.warning("backend %r says %d more lines, which are left out", self._name, lines),
+        )
 
 
 def _shown(line: bytes, private: PrivateData) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from functools import partial
@@ -53,7 +52,7 @@ def command(
         file, overrides, registries(), os.environ, probe_s=timeout if probe else None, tell=partial(say, err=True)
     )
     if as_json:
-        say_json(json.dumps(json_of(found), indent=2, ensure_ascii=False))
+        say_json(json_of(found))
     else:
         for line in as_text(found):
             say(line)

@@ -18,13 +18,12 @@ from ...servertools.pool import LoadState
 from ...startup.examination import examined
 from ...support.conversion import ConfigError
 from .files import files
-from .finding import Finding, clean_findings, ok, problem, warning
+from .finding import Finding, clean_findings, in_area, ok, problem, warning
 from .installation import installation
 from .machine import machine
 from .servers import servers
 from .stores import stores
 
-AREA: Final = "configuration"
 COVER: Final = "***"
 SHORT: Final = 4
 """Shorter secrets are not hidden, because they may be ordinary words."""
@@ -44,21 +43,21 @@ def examine_all(
     try:
         config, mistakes = examined(file, plugins, overrides)
     except ConfigError as error:
-        mistakes_found = [_mistake(line) for line in error.problems]
-        return clean_findings([*mistakes_found, *installation(GatewayConfig())], str)
+        found = in_area("configuration", map(_mistake, error.problems))
+        return clean_findings([*found, *in_area("installation", installation(GatewayConfig()))], str)
     broken = {name: mistakes.below(f"backends.{name}") for name in config.backends}
     tell(_waiting(config, probe_s))
     with _quiet(), ThreadPoolExecutor() as at_once:  # these checks wait for other programs
         of_servers = at_once.submit(servers, config, plugins, broken, probe_s)
         of_stores = at_once.submit(lambda: list(stores(config, mistakes)))
         findings = [
-            *_configuration(config, mistakes, file),
-            *installation(config),
-            *machine(config, env),
-            *files(config, file),
+            *in_area("configuration", _configuration(config, mistakes, file)),
+            *in_area("installation", installation(config)),
+            *in_area("machine", machine(config, env)),
+            *in_area("files", files(config, file)),
         ]
-        of_tools = list(_tools(config, mistakes))
-        findings += [*of_stores.result(), *of_tools, *of_servers.result()]
+        of_tools = in_area("tools", _tools(config, mistakes))
+        findings += [*in_area("stores", of_stores.result()), *of_tools, *of_servers.result()]
     secrets = sorted(_secrets(config), key=len, reverse=True)
 
     def clean(text: str) -> str:
@@ -91,15 +90,15 @@ def _quiet() -> Iterator[None]:
 def _configuration(config: GatewayConfig, mistakes: Mistakes, file: str | None) -> Iterator[Finding]:
     yield from map(_mistake, mistakes.lines)
     for line in mistakes.warnings:
-        yield warning(AREA, line, "The option has no effect, or will be removed.", "Change it as the message says.")
+        yield warning(line, "The option has no effect, or will be removed.", "Change it as the message says.")
     if not mistakes.lines:
         routes = len(effective_routes(config))
         where = f"{file} is valid" if file is not None else "There is no configuration file, and none is needed"
-        yield ok(AREA, f"{where}; backends: {len(config.backends)}, routes: {routes}.")
+        yield ok(f"{where}; backends: {len(config.backends)}, routes: {routes}.")
 
 
 def _mistake(line: str) -> Finding:
-    return problem(AREA, line, "With this mistake the gateway does not start, or ignores the option.", "Correct it.")
+    return problem(line, "With this mistake the gateway does not start, or ignores the option.", "Correct it.")
 
 
 def _tools(config: GatewayConfig, mistakes: Mistakes) -> Iterator[Finding]:
@@ -110,16 +109,15 @@ def _tools(config: GatewayConfig, mistakes: Mistakes) -> Iterator[Finding]:
     bad = [module for module in shown["modules"] if module["state"] == LoadState.FAILED_VALIDATION.value]
     for module in bad:
         error = f"{module['error']['kind']}: {module['error']['message']}"
-        yield problem("tools", f"{module['file']}: {error}", "Its tools are not offered.", "Correct the module.")
+        yield problem(f"{module['file']}: {error}", "Its tools are not offered.", "Correct the module.")
     if tools.folder is not None and not bad:
         yield _folder(tools.folder, shown["modules"])
     for server in shown.get("mcp", ()):
         name = f"MCP server {server['name']}"
         if server["state"] == "up":
-            yield ok("tools", f"{name}: {len(server['tools'])} tool(s).")
+            yield ok(f"{name}: {len(server['tools'])} tool(s).")
         else:
             yield problem(
-                "tools",
                 f"{name}: {server['error']}",
                 "Its tools are not offered.",
                 f"Correct `tools.mcp` {server['name']}; if it is a command, run it by hand to see its output.",
@@ -131,9 +129,9 @@ def _folder(folder: str, modules: Sequence[Mapping[str, Any]]) -> Finding:
     tools = sum(len(module["tools"]) for module in modules)
     summary = f"{folder}: {len(modules)} module(s), {tools} tool(s)."
     if tools:
-        return ok("tools", summary)
+        return ok(summary)
     todo = "Add `TOOLS` or `get_tools()`, and `handle_tool_call`, to a module; or remove `tools.folder`."
-    return warning("tools", summary, "No tool of this folder is offered to models.", todo)
+    return warning(summary, "No tool of this folder is offered to models.", todo)
 
 
 def _secrets(config: GatewayConfig) -> set[str]:

@@ -15,8 +15,6 @@ from ...support.conversion import SECRET_KEYS
 from ...support.plainyaml import read_yaml
 from .finding import Finding, ok, problem, warning
 
-AREA: Final = "files"
-
 LITTLE: Final = 1024**3
 """Less free disk space than this is a warning."""
 
@@ -29,7 +27,7 @@ def files(config: GatewayConfig, file: str | None) -> Iterator[Finding]:
     findings = [*_secrets(config, file), *_tools(config), *_written_files(config)]
     yield from findings
     if all(finding.level == "ok" for finding in findings):
-        yield ok(AREA, "File permissions are safe.")
+        yield ok("File permissions are safe.")
 
 
 def _secrets(config: GatewayConfig, file: str | None) -> Iterator[Finding]:
@@ -43,7 +41,6 @@ def _secrets(config: GatewayConfig, file: str | None) -> Iterator[Finding]:
         mode = _mode(Path(path))
         if mode & stat.S_IROTH:
             yield warning(
-                AREA,
                 f"Everybody on this machine can read {path}, {what}.",
                 "It contains keys.",
                 f"chmod o-r {path}, or take the keys from variables (`${{NAME}}`).",
@@ -78,7 +75,7 @@ def _tools(config: GatewayConfig) -> Iterator[Finding]:
         if mode & (stat.S_IWOTH | stat.S_IWGRP):
             who = "Everybody on this machine" if mode & stat.S_IWOTH else "The group"
             say = problem if mode & stat.S_IWOTH else warning
-            yield say(AREA, f"{who} can write to {path}.", "The gateway runs its code.", f"chmod go-w {path}")
+            yield say(f"{who} can write to {path}.", "The gateway runs its code.", f"chmod go-w {path}")
 
 
 def _written_files(config: GatewayConfig) -> Iterator[Finding]:
@@ -91,7 +88,6 @@ def _written_files(config: GatewayConfig) -> Iterator[Finding]:
     for what, path in places.items():
         if os.name == "posix" and _mode(path) & (stat.S_IROTH | stat.S_IWOTH):
             yield warning(
-                AREA,
                 f"Everybody on this machine can read {path}, the {what}.",
                 "It contains conversations of clients and models.",
                 f"chmod o-rwx {path}",
@@ -101,7 +97,6 @@ def _written_files(config: GatewayConfig) -> Iterator[Finding]:
             continue
         if not os.access(there, os.W_OK):
             yield problem(
-                AREA,
                 f"{there} is not writable, and the {what} are stored there.",
                 "Nothing can be stored.",
                 "Give the user that runs the gateway write permission, or configure another folder.",
@@ -114,13 +109,12 @@ def _written_files(config: GatewayConfig) -> Iterator[Finding]:
         if free < LITTLE:
             say = problem if free < NONE else warning
             yield say(
-                AREA,
                 f"Only {free // 1024**2:,} MiB of disk space are free for the {what}, at {there}.",
                 "When the disk is full, nothing more is stored.",
                 "Free disk space, or configure another folder.",
             )
         else:
-            yield ok(AREA, f"{free // 1024**3:,} GiB of disk space are free for the {what}, at {path}.")
+            yield ok(f"{free // 1024**3:,} GiB of disk space are free for the {what}, at {path}.")
 
 
 def _mode(path: Path) -> int:

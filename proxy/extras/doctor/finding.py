@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any, Final, Literal
 
@@ -16,8 +16,9 @@ _WIDTH: Final = len("problem  ")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check. `area` groups findings (`backend main`), `what` is the finding, `why` its importance,
-    `todo` the action to take; the last two are empty if all is well, and advice has no `why`."""
+    """The result of one check. `area` groups findings (`backend main`; empty until `in_area` sets it), `what` is the
+    finding, `why` its importance, `todo` the action to take; the last two are empty if all is well, and advice has no
+    `why`."""
 
     area: str
     level: Level
@@ -26,24 +27,29 @@ class Finding:
     todo: str = ""
 
 
-def ok(area: str, what: str) -> Finding:
+def ok(what: str) -> Finding:
     """Returns a finding for a check that passed."""
-    return Finding(area, "ok", what)
+    return Finding("", "ok", what)
 
 
-def advice(area: str, what: str, todo: str) -> Finding:
+def advice(what: str, todo: str) -> Finding:
     """Returns a finding for something that works, and could be faster or more exact."""
-    return Finding(area, "advice", what, todo=todo)
+    return Finding("", "advice", what, todo=todo)
 
 
-def warning(area: str, what: str, why: str, todo: str) -> Finding:
+def warning(what: str, why: str, todo: str) -> Finding:
     """Returns a finding for something that works, but less well or less safely than it could."""
-    return Finding(area, "warning", what, why, todo)
+    return Finding("", "warning", what, why, todo)
 
 
-def problem(area: str, what: str, why: str, todo: str) -> Finding:
+def problem(what: str, why: str, todo: str) -> Finding:
     """Returns a finding for something that does not work."""
-    return Finding(area, "problem", what, why, todo)
+    return Finding("", "problem", what, why, todo)
+
+
+def in_area(area: str, findings: Iterable[Finding]) -> list[Finding]:
+    """Returns the findings with this area."""
+    return [replace(finding, area=area) for finding in findings]
 
 
 def as_text(findings: Sequence[Finding]) -> Iterator[str]:

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import platform
 from collections.abc import Iterator
-from typing import Final
 
 from ..._version import __version__
 from ...config import GatewayConfig
@@ -16,26 +15,22 @@ from ...fastparse import IMPLEMENTATION
 from ...server.starting import NOT_BUILT, SWITCHED_OFF
 from .finding import Finding, advice, ok, warning
 
-AREA: Final = "installation"
-
 
 def installation(config: GatewayConfig) -> Iterator[Finding]:
     """Yields the findings for the package."""
-    yield ok(AREA, f"toolwire {__version__} on Python {platform.python_version()}")
+    yield ok(f"toolwire {__version__} on Python {platform.python_version()}")
     if IMPLEMENTATION == "python":
         off = bool(os.environ.get("TOOLWIRE_NO_EXTENSIONS"))
         yield warning(
-            AREA,
             "The compiled scanner is not in use.",
             "The scanner in Python is used, which needs many times the CPU.",
             SWITCHED_OFF if off else NOT_BUILT,
         )
     else:
-        yield ok(AREA, "The compiled scanner is in use.")
+        yield ok("The compiled scanner is in use.")
     yield from _counting(config)
     if os.name == "posix" and not _installed("uvloop"):
         yield advice(
-            AREA,
             "uvloop is not installed.",
             "Install it for requests that cost less CPU: pip install 'toolwire[uvloop]'",
         )
@@ -46,7 +41,6 @@ def _counting(config: GatewayConfig) -> Iterator[Finding]:
     if not _installed("tiktoken"):
         if any("estimate" in (route.options.usage.source, route.options.usage.count) for route in routes):
             yield warning(
-                AREA,
                 "tiktoken is not installed, and a route estimates `usage`.",
                 "Tokens are estimated from bytes.",
                 "Install it: pip install 'toolwire[tokens]'",
@@ -58,7 +52,6 @@ def _counting(config: GatewayConfig) -> Iterator[Finding]:
     for encoding in dict.fromkeys(route.options.usage.encoding for route in routes):
         if encoding not in known:
             yield warning(
-                AREA,
                 f"tiktoken has no encoding {encoding!r} (`usage.encoding`).",
                 "If a server reports no token counts, they are estimated from bytes.",
                 f"Use one of {', '.join(known)}.",

@@ -18,8 +18,6 @@ from ...server.port_in_use import why_not_listening
 from ...server.sockets import bind, close
 from .finding import Finding, ok, problem, warning
 
-AREA: Final = "machine"
-
 WORKER_BYTES: Final = 150 * 1024 * 1024
 """The memory of a busy worker, besides the caches that the configuration allows."""
 
@@ -50,7 +48,6 @@ def _files(config: GatewayConfig) -> Iterator[Finding]:
     pools = [backend.pool.connections for backend in config.backends.values()]
     if clients < wanted / 2:
         yield warning(
-            AREA,
             f"Only {files} files may be open at once: room for about {clients} connections per worker, not {wanted} "
             "(`limits.connections`).",
             "Further connections wait, or are refused.",
@@ -58,14 +55,13 @@ def _files(config: GatewayConfig) -> Iterator[Finding]:
         )
     elif files is not None and sum(pools) > files:
         yield warning(
-            AREA,
             f"Only {files} files may be open at once, fewer than the {sum(pools)} connections to all backends together "
             "(`pool.connections`).",
             "When all backends are busy, connections fail.",
             "Raise the limit (ulimit -n, LimitNOFILE), or lower `pool.connections`.",
         )
     else:
-        yield ok(AREA, f"{'Any number of' if files is None else files} files may be open at once.")
+        yield ok(f"{'Any number of' if files is None else files} files may be open at once.")
 
 
 def _memory(config: GatewayConfig) -> Iterator[Finding]:
@@ -77,13 +73,12 @@ def _memory(config: GatewayConfig) -> Iterator[Finding]:
     wanted = config.server.workers * each + (config.inspect.bytes if config.inspect.on else 0)
     if wanted > there:
         yield warning(
-            AREA,
             f"{_mib(there)} of memory are free, and {config.server.workers} busy worker(s) may use {_mib(wanted)}.",
             "The system ends processes when memory runs out.",
             "Lower `server.workers`, `limits.total_body_bytes` or `inspect.bytes`, or add memory.",
         )
     else:
-        yield ok(AREA, f"{_mib(there)} of memory are free.")
+        yield ok(f"{_mib(there)} of memory are free.")
 
 
 def _memory_there() -> int | None:
@@ -106,13 +101,12 @@ def _cores(config: GatewayConfig) -> Iterator[Finding]:
     workers = config.server.workers
     if workers > cores:
         yield warning(
-            AREA,
             f"There are {workers} workers for {cores} core(s).",
             "More workers than cores use more memory without more speed.",
             f"Set `server.workers` to {cores}.",
         )
     else:
-        yield ok(AREA, f"{workers} worker(s) on {cores} core(s).")
+        yield ok(f"{workers} worker(s) on {cores} core(s).")
 
 
 def _port(config: GatewayConfig) -> Iterator[Finding]:
@@ -125,19 +119,18 @@ def _port(config: GatewayConfig) -> Iterator[Finding]:
         if error.errno == errno.EADDRINUSE:
             version = _gateway_at(host, port)
             if version is not None:
-                yield ok(AREA, f"Port {port} of {host} is used by a running gateway, toolwire {version}.")
+                yield ok(f"Port {port} of {host} is used by a running gateway, toolwire {version}.")
                 return
         why, todo = why_not_listening(error, port)
-        yield problem(AREA, f"Cannot listen on {host} port {port}: {error.strerror or error}.", why, todo)
+        yield problem(f"Cannot listen on {host} port {port}: {error.strerror or error}.", why, todo)
     except UnicodeError:
         yield problem(
-            AREA,
             f"Cannot listen on {host!r}.",
             "It is not an address.",
             "Set `server.host` to an address of this machine.",
         )
     else:
-        yield ok(AREA, f"Port {port} of {host} is free.")
+        yield ok(f"Port {port} of {host} is free.")
 
 
 def _gateway_at(host: str, port: int) -> str | None:
@@ -162,7 +155,6 @@ def _proxies(config: GatewayConfig, env: Mapping[str, str]) -> Iterator[Finding]
     direct = [name for name, backend in config.backends.items() if not backend.trust_env and _is_elsewhere(backend.url)]
     if direct:
         yield warning(
-            AREA,
             f"{', '.join(proxies)} is set, but not used for the backend(s) {', '.join(direct)}.",
             "If they can be reached only through that proxy, requests fail.",
             "If they need the proxy, set `trust_env: true` for them.",
@@ -175,7 +167,6 @@ def _proxies(config: GatewayConfig, env: Mapping[str, str]) -> Iterator[Finding]
             and not (env.get("no_proxy") or env.get("NO_PROXY"))
         ):
             yield warning(
-                AREA,
                 f"The backend {name} is on this machine, but reached through the proxy of {proxies[0]} (`trust_env`).",
                 "Most proxies cannot reach it there.",
                 "Set NO_PROXY, or `trust_env: false`.",

@@ -38,7 +38,7 @@ from ...upstream.servers.base import Backend, TokenCounter
 from ...upstream.servers.http import HttpBackend
 from ...upstream.servers.identity import ENGINES, Identity
 from ...upstream.servers.presets import AUTO, preset_of
-from .finding import Finding, advice, ok, problem, warning
+from .finding import Finding, advice, in_area, ok, problem, warning
 
 LOOK_S: Final = 2.0
 """The time limit for reading a clock or a certificate."""
@@ -77,7 +77,6 @@ async def _servers(
     endpoints: dict[str, UpstreamServer] = {}
     findings: dict[str, list[Finding]] = {}
     for name, backend in config.backends.items():
-        area = f"backend {name}"
         try:
             if broken.get(name):
                 raise ConfigError("see the mistakes of the configuration")
@@ -85,12 +84,10 @@ async def _servers(
                 name, plugins.backends.get(backend.kind)(name, backend, config.limits), backend
             )
         except (ConfigError, ValueError) as error:
-            findings[name] = [
-                warning(area, f"It was not checked: {error}.", "Its state is unknown.", "Correct that first.")
-            ]
+            findings[name] = [warning(f"It was not checked: {error}.", "Its state is unknown.", "Correct that first.")]
     looks = {name: _look(config, endpoint, endpoints, plugins, probe_s) for name, endpoint in endpoints.items()}
     findings |= dict(zip(looks, await asyncio.gather(*looks.values()), strict=True))
-    return [finding for name in config.backends for finding in findings[name]]
+    return [finding for name in config.backends for finding in in_area(f"backend {name}", findings[name])]
 
 
 async def _look(
@@ -100,7 +97,6 @@ async def _look(
     plugins: Registries,
     probe_s: float | None,
 ) -> list[Finding]:
-    area = f"backend {endpoint.name}"
     backend = endpoint.backend
     try:
         try:
@@ -108,14 +104,10 @@ async def _look(
                 await backend.start()
         except Exception as error:  # a missing program, or an error of a plug-in
             message = str(error) or type(error).__name__
-            return [
-                problem(
-                    area, f"It does not start: {message}", "Requests to it fail.", "Correct what the message names."
-                )
-            ]
+            return [problem(f"It does not start: {message}", "Requests to it fail.", "Correct what the message names.")]
         outside, inside = await asyncio.gather(
-            _listed(_from_outside(area, endpoint)),
-            _listed(_from_inside(area, config, endpoint, endpoints, plugins, probe_s)),
+            _listed(_from_outside(endpoint)),
+            _listed(_from_inside(config, endpoint, endpoints, plugins, probe_s)),
         )
         return outside + inside
     finally:
@@ -137,11 +129,11 @@ async def _closed(backend: Backend) -> None:
 # --- connection ----------------------------------------------------------------------------------------------------
 
 
-async def _from_outside(area: str, endpoint: UpstreamServer) -> AsyncIterator[Finding]:
+async def _from_outside(endpoint: UpstreamServer) -> AsyncIterator[Finding]:
     if not isinstance(endpoint.backend, HttpBackend):
         return
     url, config = endpoint.backend.base, endpoint.config
-    certificate = await _certificate(area, url, config) if url.scheme == "https" and not config.trust_env else None
+    certificate = await _certificate(url, config) if url.scheme == "https" and not config.trust_env else None
     if certificate is not None:
         yield certificate
     skew = await _skew(url, config)
@@ -149,13 +141,12 @@ async def _from_outside(area: str, endpoint: UpstreamServer) -> AsyncIterator[Fi
         return
     if abs(skew) > SKEW_S:
         yield warning(
-            area,
             f"Its clock is {abs(skew):,.0f} s {'ahead of' if skew > 0 else 'behind'} the clock of this machine.",
             "Times in logs do not match, and with a wrong clock certificates are refused.",
             "Set both by NTP.",
         )
     else:
-        yield ok(area, "Its clock and that of this machine agree.")
+        yield ok("Its clock and that of this machine agree.")
 
 
 async def _skew(url: URL, config: BackendConfig) -> float | None:
@@ -175,11 +166,10 @@ async def _skew(url: URL, config: BackendConfig) -> float | None:
     return (date - datetime.now(UTC)).total_seconds()
 
 
-async def _certificate(area: str, url: URL, config: BackendConfig) -> Finding | None:
+async def _certificate(url: URL, config: BackendConfig) -> Finding | None:
     """Returns the finding for a server's certificate; None if there is no connection, which another check reports."""
     if not config.verify_tls:
         return warning(
-            area,
             "Its certificate is not checked (`verify_tls: false`).",
             "Anyone on the network path can read the key and all conversations.",
             "Set `verify_tls: true`; name your own certificate authority in SSL_CERT_FILE.",
@@ -189,7 +179,6 @@ async def _certificate(area: str, url: URL, config: BackendConfig) -> Finding | 
             _, writer = await asyncio.open_connection(url.raw_host, url.port, ssl=tls_context(verify=True))
     except ssl.SSLCertVerificationError as error:
         return problem(
-            area,
             f"Its certificate is not trusted: {error.verify_message}.",
             "Requests to it fail.",
             "Renew it, or name your own certificate authority in SSL_CERT_FILE. The host name must be in its subjectAltName.",
@@ -205,15 +194,14 @@ async def _certificate(area: str, url: URL, config: BackendConfig) -> Finding | 
         return None
     days = int((ssl.cert_time_to_seconds(ends) - datetime.now(UTC).timestamp()) // 86400)
     if days < SOON_DAYS:
-        return warning(area, f"Its certificate expires in {days} days.", "Then requests to it fail.", "Renew it.")
-    return ok(area, f"Its certificate is trusted, and valid for {days} more days.")
+        return warning(f"Its certificate expires in {days} days.", "Then requests to it fail.", "Renew it.")
+    return ok(f"Its certificate is trusted, and valid for {days} more days.")
 
 
 # --- its own reports -----------------------------------------------------------------------------------------------
 
 
 async def _from_inside(
-    area: str,
     config: GatewayConfig,
     endpoint: UpstreamServer,
     endpoints: Mapping[str, UpstreamServer],
@@ -234,23 +222,21 @@ async def _from_inside(
         if endpoint.config.health_path is None or not await _ready(endpoint.backend):
             code = "upstream_invalid_response" if error.upstream_status == 404 else error.code
             todo = _CURE.get(code, "Look at the server's log.")
-            yield problem(
-                area, f"{error.message} It was contacted{_at(endpoint.config)}.", "Requests to it fail.", todo
-            )
+            yield problem(f"{error.message} It was contacted{_at(endpoint.config)}.", "Requests to it fail.", todo)
             return
         models = []
-    yield ok(area, f"It answers{_at(endpoint.config)}, as {_named(endpoint, identity)}.")
-    for finding in _serving(area, config, endpoint.name, identity, models):
+    yield ok(f"It answers{_at(endpoint.config)}, as {_named(endpoint, identity)}.")
+    for finding in _serving(config, endpoint.name, identity, models):
         yield finding
     model = None
     for route, member in _members(config, endpoint, endpoints):
-        for finding in _enforcing(area, endpoint, route):
+        for finding in _enforcing(endpoint, route):
             yield finding
         model = model or await _asked(member, route)
     if model is not None:
-        yield await _counting(area, endpoint, model)
+        yield await _counting(endpoint, model)
         if probe_s is not None:
-            async for finding in _calling(area, config, endpoint, model, plugins, probe_s):
+            async for finding in _calling(config, endpoint, model, plugins, probe_s):
                 yield finding
 
 
@@ -273,18 +259,17 @@ def _named(endpoint: UpstreamServer, identity: Identity) -> str:
     return f"{what} (preset {preset_of(config, identity)}{', detected' if config.preset == AUTO else ''})"
 
 
-def _serving(area: str, config: GatewayConfig, name: str, identity: Identity, models: list[str]) -> Iterator[Finding]:
+def _serving(config: GatewayConfig, name: str, identity: Identity, models: list[str]) -> Iterator[Finding]:
     if not models:
-        yield ok(area, "It lists no models.")
+        yield ok("It lists no models.")
         return
     more = f" and {len(models) - SHOWN} more" if len(models) > SHOWN else ""
-    yield ok(area, f"It serves {', '.join(map(quote, models[:SHOWN]))}{more}.")
+    yield ok(f"It serves {', '.join(map(quote, models[:SHOWN]))}{more}.")
     for route in effective_routes(config):
         named = {server.upstream_model or route.upstream_model for server in route.servers if server.backend == name}
         for wanted in filter(None, named):
             if wanted not in models and not identity.any_name:
                 yield warning(
-                    area,
                     f"The route {quote(route.model)} requests {quote(wanted)} from it, which it does not list.",
                     "Servers refuse models that they do not have.",
                     "Set `upstream_model` to one that it serves.",
@@ -305,24 +290,22 @@ def _members(
             continue  # a mistake of the configuration, which is reported elsewhere
 
 
-def _enforcing(area: str, endpoint: UpstreamServer, route: RouteConfig) -> Iterator[Finding]:
+def _enforcing(endpoint: UpstreamServer, route: RouteConfig) -> Iterator[Finding]:
     options = route.options
     if options.mode == "native" or options.decoding.constrain == "off":
         return
     feature = endpoint.backend.capabilities.constrain
     reason = why_not(feature, None)
     if reason is None:
-        yield ok(area, f"Route {quote(route.model)}: required calls are enforced while decoding ({feature}).")
+        yield ok(f"Route {quote(route.model)}: required calls are enforced while decoding ({feature}).")
     elif options.decoding.constrain == "required":
         yield problem(
-            area,
             f"Route {quote(route.model)}: `constrain: required`, but {reason}.",
             "Requests that require a call are refused.",
             "Use `constrain: auto`, or name the server's feature (`preset`, `constrain` of the backend).",
         )
     else:
         yield advice(
-            area,
             f"Route {quote(route.model)}: required calls are not enforced while decoding: {reason}.",
             "Name a feature that the server has (`preset` or `constrain` of the backend), or another `format`.",
         )
@@ -335,7 +318,7 @@ async def _asked(member: WeightedServer, route: RouteConfig) -> str | None:
         return None
 
 
-async def _counting(area: str, endpoint: UpstreamServer, model: str) -> Finding:
+async def _counting(endpoint: UpstreamServer, model: str) -> Finding:
     backend = endpoint.backend
     tokens = None
     if isinstance(backend, TokenCounter):
@@ -343,15 +326,14 @@ async def _counting(area: str, endpoint: UpstreamServer, model: str) -> Finding:
         tokens = await backend.count(request)
     if tokens is None:
         return advice(
-            area,
             "It cannot count the tokens of a prompt; the gateway estimates them for requests that count tokens.",
             "Install tiktoken for closer estimates, unless it is there: pip install 'toolwire[tokens]'",
         )
-    return ok(area, "It counts a prompt's tokens.")
+    return ok("It counts a prompt's tokens.")
 
 
 async def _calling(
-    area: str, config: GatewayConfig, endpoint: UpstreamServer, model: str, plugins: Registries, probe_s: float
+    config: GatewayConfig, endpoint: UpstreamServer, model: str, plugins: Registries, probe_s: float
 ) -> AsyncIterator[Finding]:
     """Yields the findings on tool calls: whether the server accepts tools and the model calls one, and whether its chat
     template can describe tools. The template is not tested if no route uses `mode: template` and the model's family is
@@ -366,18 +348,17 @@ async def _calling(
 
     what = f"{quote(model)}, asked for a call of a tool: {WORDS.get(called.cause or '', 'no result')}{_said(called)}"
     if called.mode is None:
-        yield warning(area, what, "Requests may fail in the same way.", "Read the server's log, or raise --timeout.")
+        yield warning(what, "Requests may fail in the same way.", "Read the server's log, or raise --timeout.")
     elif called.mode == "prompt" and _any_mode(config, endpoint, "native"):
         yield problem(
-            area,
             what,
             "A route uses its native tool calls (`mode: native`).",
             "Use `mode: prompt`, `hybrid` or `auto`, or start the server with its tool parser.",
         )
     elif called.cause == "silent" and (by_template is None or by_template.mode != "template"):
-        yield _silent(area, what)
+        yield _silent(what)
     else:
-        yield ok(area, what)
+        yield ok(what)
 
     if by_template is None:
         return
@@ -385,18 +366,15 @@ async def _calling(
     words = "its chat template is unknown" if cause is None else TEMPLATE_WORDS[cause]
     what = f"{quote(model)}: {words}{_said(by_template)}"
     if by_template.mode is None:
-        yield advice(
-            area, what, "Read the server's log, or raise --timeout. Without a result the template is not used."
-        )
+        yield advice(what, "Read the server's log, or raise --timeout. Without a result the template is not used.")
     elif by_template.mode == "prompt" and wanted:
         yield problem(
-            area,
             what,
             "A route uses it to describe tools (`mode: template`).",
             "Use `mode: prompt` or `text`, or start the server without its tool parser and with its chat template.",
         )
     else:
-        yield _silent(area, what) if cause == "silent" else ok(area, what)
+        yield _silent(what) if cause == "silent" else ok(what)
 
 
 async def _probed(probing: Awaitable[ProbeResult], probe_s: float) -> ProbeResult:
@@ -414,10 +392,9 @@ def _said(result: ProbeResult) -> str:
     return f": {result.said}" if result.said else "."
 
 
-def _silent(area: str, what: str) -> Finding:
+def _silent(what: str) -> Finding:
     """Returns the finding for a model that was told to call a tool, and answered without a call."""
     return warning(
-        area,
         what,
         "The model is too weak for tools, or the server does not pass on its calls.",
         "Run `toolwire tune`: it shows whether the model calls when the gateway describes tools, and with which options.",

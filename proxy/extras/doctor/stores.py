@@ -13,8 +13,6 @@ from ...store.base import StoreUnavailable
 from ...store.factory import make_store
 from .finding import Finding, ok, problem
 
-AREA: Final = "stores"
-
 LIMIT_S: Final = 3.0
 """Time limit for the check of one Redis server."""
 
@@ -36,10 +34,10 @@ def stores(config: GatewayConfig, known: Mistakes) -> Iterator[Finding]:
     for (what, (url, why)), fault in zip(wanted.items(), asyncio.run(_faults(wanted)), strict=True):
         place = urlsplit(url).netloc.rpartition("@")[2] or urlsplit(url).path
         if fault is None:
-            yield ok(AREA, f"Redis at {place}, with the {what}, answers.")
+            yield ok(f"Redis at {place}, with the {what}, answers.")
         else:
             todo = "Start it, or correct `url`, user and password."
-            yield problem(AREA, f"Redis at {place}, with the {what}, cannot be used: {fault}.", why, todo)
+            yield problem(f"Redis at {place}, with the {what}, cannot be used: {fault}.", why, todo)
 
 
 async def _faults(wanted: Mapping[str, tuple[str, str]]) -> list[str | None]:

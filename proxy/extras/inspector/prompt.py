@@ -20,6 +20,7 @@ from ...model import Message, OpaquePart, Part, Reasoning, Refusal, Text, ToolRe
 from ...protocols.base import ClientSide, ServerSide
 from ...protocols.shared.wire import BOUNDS
 from ...support.bounded_json import loads
+from ..capture.files import RecordedCall
 from .bounds import COMPARED_STEPS, MOST_MESSAGES
 from .captured_request import CapturedRequest
 
@@ -70,18 +71,19 @@ class Prompt:
     parameters: Mapping[str, Any]
 
 
-def read_prompt(
-    body: bytes, server: ServerSide, sides: Sequence[ClientSide], asked: CapturedRequest, rendered: bytes = b""
-) -> Prompt:
-    """Returns the prompt in a request body. `rendered` is the prompt that the server's chat template made of it, if the
-    server tells."""
+def read_prompt(call: RecordedCall, sides: Sequence[ClientSide], asked: CapturedRequest) -> Prompt:
+    """Returns the prompt in the request of a call: the one that the server's chat template made of it, if the server
+    tells."""
+    body, rendered = call.bytes_of("sent"), call.bytes_of("prompt")
     try:
         sent = loads(body, BOUNDS)
     except ValueError:
         sent = None
     if not isinstance(sent, dict):
         return Prompt((PromptMessage("", (MessagePiece(body.decode(errors="replace"), "client"),)),), (), {})
-    written = [("", rendered.decode(errors="replace"))] if rendered else list(_messages(sent, body, server, sides))
+    written = (
+        [("", rendered.decode(errors="replace"))] if rendered else list(_messages(sent, body, asked.server, sides))
+    )
     ours = _Ours(asked.history, asked.names, ran=any(tool.server for tool in asked.offer.tools))
     messages = [PromptMessage(role, tuple(ours.pieces(text, role))) for role, text in _shown(written)]
     if (left := len(written) - len(messages)) > 0:

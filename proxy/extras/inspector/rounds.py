@@ -2,92 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from ...record import CallDecision
-from ..capture.files import CapturedExchange, Entry, Kind
+from ..capture.files import CapturedExchange, RecordedCall
 from ..capture.verdict import decisions_of
 from .answer import ServerAnswer, read_server_answer
 from .captured_request import CapturedRequest
 from .judgements import Judgement, coerced, repaired
 
-_STREAM: Final = "text/event-stream"
-
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One call of a model server: its entries in the capture and its answer. `judgements` are those on the answer as a
-    whole."""
+    """One call of a model server, and its answer. `judgements` are those on the answer as a whole."""
 
-    number: int
-    entries: Sequence[Entry]
-    streamed: bool
-    status: int
+    call: RecordedCall
     answer: ServerAnswer
     judgements: Sequence[Judgement]
-
-    def first(self, kind: Kind) -> Mapping[str, Any]:
-        """Returns the fields of the first entry of a kind; empty if there is none."""
-        return _first(self.entries, kind)
-
-    def all(self, kind: Kind) -> list[Entry]:
-        """Returns the entries of a kind."""
-        return [entry for entry in self.entries if entry.kind == kind]
-
-    @property
-    def sent(self) -> bytes:
-        """The request body."""
-        return b"".join(entry.data for entry in self.all("sent"))
-
-    @property
-    def prompt(self) -> bytes:
-        """The prompt that the server's chat template rendered from the request; empty if the server does not tell."""
-        return b"".join(entry.data for entry in self.all("prompt"))
 
 
 def rounds_of(captured: CapturedExchange, asked: CapturedRequest) -> Iterator[Round]:
     """Yields the rounds of an exchange in order. Tool calls are numbered across rounds."""
-    entries: dict[int, list[Entry]] = {}
-    for entry in captured.entries:
-        if entry.call:
-            entries.setdefault(entry.call, []).append(entry)
-    numbers = sorted(entries)
-    last = numbers[-1] if numbers else 0
-    calls = 0
-    for number in numbers:
-        mine = entries[number]
-        head = _first(mine, "answered")
-        status = head.get("status", 0)
-        streamed = str(head.get("headers", {}).get("content-type", "")).startswith(_STREAM)
-        reads = [entry for entry in mine if entry.kind == "received" and status == 200]
-        whole = captured.complete and (number != last or bool(captured.end))
-        decisions = decisions_of(mine)
+    calls = captured.calls
+    made = 0
+    for call in calls:
+        last = call is calls[-1]
+        decisions = decisions_of(call.entries)
         answer = read_server_answer(
-            reads, streamed=streamed, whole=whole, asked=asked, first_call=calls + 1, decisions=decisions
+            call.all("received") if call.status == 200 else (),
+            streamed=call.streamed,
+            whole=captured.complete and (not last or bool(captured.end)),
+            asked=asked,
+            first_call=made + 1,
+            decisions=decisions,
         )
-        calls += len(answer.calls)
+        made += len(answer.calls)
         finish_calls(answer, decisions)
-        judgements = _of_round(mine, status, answer, decisions, last=number == last)
+        judgements = _of_round(call, answer, decisions, last=last)
         for judgement in (*answer.judgements, *judgements):
-            judgement.round = number
-        yield Round(number, mine, streamed, status, answer, judgements)
-
-
-def _first(entries: Sequence[Entry], kind: Kind) -> Mapping[str, Any]:
-    return next((entry.fields for entry in entries if entry.kind == kind), {})
+            judgement.round = call.number
+        yield Round(call, answer, judgements)
 
 
 def _of_round(
-    entries: Sequence[Entry], status: int, answer: ServerAnswer, decisions: Iterable[CallDecision], *, last: bool
+    call: RecordedCall, answer: ServerAnswer, decisions: Iterable[CallDecision], *, last: bool
 ) -> list[Judgement]:
-    failed = _first(entries, "failed")
+    failed = call.first("failed")
     found: list[Judgement] = []
     if failed:
         found.append(Judgement("failed", f"The server failed: {failed.get('message')} ({failed.get('code')})"))
-    elif status >= 400:
-        found.append(Judgement("failed", f"The server refused, with status {status}"))
+    elif call.status >= 400:
+        found.append(Judgement("failed", f"The server refused, with status {call.status}"))
     if answer.reason == "length":
         found.append(Judgement("cut", "The answer was cut by its limit of length"))
     if not last:

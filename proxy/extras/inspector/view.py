@@ -62,7 +62,7 @@ def view(captured: CapturedExchange, plugins: Registries) -> dict[str, Any]:
     rounds = list(rounds_of(captured, asked))
     judgements = [judgement for one in rounds for judgement in (*one.answer.judgements, *one.judgements)]
     places = {id(judgement): place for place, judgement in enumerate(judgements)}
-    calls = [(one.number, call) for one in rounds for call in one.answer.calls]
+    calls = [(one.call.number, call) for one in rounds for call in one.answer.calls]
     sides = plugins.client_sides().sides
     row = make_row(head, end, began(captured))
     return {
@@ -93,10 +93,7 @@ def view(captured: CapturedExchange, plugins: Registries) -> dict[str, Any]:
             "version": head.get("toolwire"),
         },
         "request": _request(captured),
-        "rounds": [
-            _round(one, _prompt(read_prompt(one.sent, asked.server, sides, asked, one.prompt)), places)
-            for one in rounds
-        ],
+        "rounds": [_round(one, _prompt(read_prompt(one.call, sides, asked)), places) for one in rounds],
         "calls": [_call(number, call, places) for number, call in calls],
         "judgements": [_judgement(judgement) for judgement in judgements],
         "client": _client(captured, _reader(head.get("endpoint"), plugins), [call for _, call in calls]),
@@ -118,18 +115,19 @@ def began(captured: CapturedExchange) -> float:
 
 
 def _round(one: Round, prompt: dict[str, Any], places: Places) -> dict[str, Any]:
-    answered = one.all("answered")
+    call = one.call
+    answered = call.all("answered")
     return {
-        "number": one.number,
-        "backend": one.first("sent").get("backend"),
-        "at": one.entries[0].at,
+        "number": call.number,
+        "backend": call.first("sent").get("backend"),
+        "at": call.entries[0].at,
         "answered_at": answered[0].at if answered else None,
-        "ended_at": one.entries[-1].at,
-        "status": one.status,
-        "failed": one.first("failed") or None,
+        "ended_at": call.entries[-1].at,
+        "status": call.status,
+        "failed": call.first("failed") or None,
         "prompt": prompt,
-        "raw": {"streamed": one.streamed, **_raw(one.answer, places)},
-        "frames": [{"at": read.at, "data": read.data.decode(errors="replace")} for read in one.all("received")],
+        "raw": {"streamed": call.streamed, **_raw(one.answer, places)},
+        "frames": [{"at": read.at, "data": read.data.decode(errors="replace")} for read in call.all("received")],
     }
 
 

@@ -58,10 +58,6 @@ RELIST_MOST_S: Final = 30.0
 """After a change the list is read again after the first pause. If it keeps changing, the pause doubles up to the second
 (`next_pause`), because each reading costs the gateway the compilation of all schemas."""
 LISTEN_AGAIN_S: Final = 5.0
-LOGGED_LINES: Final = 100
-LOGGED_PER_S: Final = 60.0
-"""At most `LOGGED_LINES` lines of the server's standard error are logged per `LOGGED_PER_S` seconds; further ones are
-counted."""
 
 
 class GatewayPipes:
@@ -105,32 +101,6 @@ class GatewayPipes:
         with suppress(OSError, ValueError):
             self._target.write(HEAD.pack(len(body)) + body)
             self._target.flush()
-
-
-class ErrorLines:
-    """Sends the lines of the server's standard error to the gateway's log, with a limit per minute."""
-
-    def __init__(self, host: ServerConnection) -> None:
-        self._host = host
-        self._began = time.monotonic()
-        self._logged = self._left_out = 0
-
-    def log(self, line: str) -> None:
-        """Logs a line, or counts it if the limit is reached."""
-        if time.monotonic() - self._began > LOGGED_PER_S:
-            self.close()
-            self._began, self._logged = time.monotonic(), 0
-        if self._logged < LOGGED_LINES:
-            self._logged += 1
-            self._host.send({"log": self._host.line(line)[:1000]})
-        else:
-            self._left_out += 1
-
-    def close(self) -> None:
-        """Logs the number of lines that were left out."""
-        if self._left_out:
-            self._host.send({"log": f"({self._left_out} more lines, which are left out)"})
-        self._left_out = 0
 
 
 class ServerConnection:
@@ -207,9 +177,9 @@ class ServerConnection:
         settings = self._settings
         async with AsyncExitStack() as stack:
             if settings.url is None:
-                lines = ErrorLines(self)
-                stack.callback(lines.close)
-                transport: Any = piped(settings.argv, settings.env, log=lines.log, broken=self._break)
+                transport: Any = piped(
+                    settings.argv, settings.env, log=self._log, log_left_out=self._log_left_out, broken=self._break
+                )
             else:
                 http = await stack.enter_async_context(http_client(settings.headers, trust_env=settings.trust_env))
                 transport = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
@@ -223,6 +193,13 @@ class ServerConnection:
             await stack.enter_async_context(client)
             self._sieve.version = client.protocol_version
             yield client
+
+    def _log(self, line: bytes) -> None:
+        if text := line.decode(errors="replace").strip():
+            self.send({"log": self.line(text)[:1000]})
+
+    def _log_left_out(self, lines: int) -> None:
+        self.send({"log": f"({lines} more lines, which are left out)"})
 
     def _break(self, why: str) -> None:
         self._why = self._why or why

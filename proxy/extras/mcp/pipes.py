@@ -25,7 +25,7 @@ import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from ...support.lines import LineSplitter
+from ...support.lines import LineSplitter, log_lines
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 READ_BYTES: Final = 64 * 1024
@@ -47,12 +47,13 @@ async def piped(
     argv: Sequence[str],
     env: Mapping[str, str],
     *,
-    log: Callable[[str], object],
+    log: Callable[[bytes], object],
+    log_left_out: Callable[[int], object],
     broken: Callable[[str], object],
 ) -> AsyncGenerator[Streams, None]:
-    """Runs a server process while the context lasts, and yields its message streams. `log` is called with each line of
-    its standard error, `broken` with the reason when the connection fails. Raises `ConnectionFailed` if the process
-    cannot be started."""
+    """Runs a server process while the context lasts, and yields its message streams. `log` and `log_left_out` get the
+    lines of its standard error (`log_lines`); `broken` is called with the reason when the connection fails. Raises
+    `ConnectionFailed` if the process cannot be started."""
     try:
         process = await asyncio.create_subprocess_exec(
             shutil.which(argv[0], path=env.get("PATH")) or argv[0],
@@ -105,19 +106,10 @@ async def piped(
                 with suppress(ConnectionError):
                     await pipe.drain()
 
-    async def complain(errors: asyncio.StreamReader) -> None:
-        splitter = LineSplitter(LINE_BYTES)
-        while data := await errors.read(READ_BYTES):
-            for line in splitter.feed(data):
-                text = (line if isinstance(line, bytes) else line.head).decode(errors="replace").strip()
-                if text:
-                    log(text)
-            await asyncio.sleep(0)
-
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(read, process.stdout)
         tasks.start_soon(write, process.stdin)
-        tasks.start_soon(complain, process.stderr)
+        tasks.start_soon(log_lines, process.stderr, LINE_BYTES, log, log_left_out)
         try:
             yield messages, out
         finally:

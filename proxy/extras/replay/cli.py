@@ -7,7 +7,8 @@ from typing import Any, BinaryIO
 
 import click
 
-from ...cli.common import FORMATS, exit_on_error, formats, say, say_json
+from ...cli.common import FORMATS, exit_on_error, formats, say
+from ...support.legible import visible_json
 from .chunks_option import chunkings, chunks_of
 
 
@@ -55,6 +56,6 @@ def command(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> 
                 recording, format=format_ or "sentinel", chunks=chunks, found=found
             )
         for line in lines:
-            (say_json if as_json else say)(line)
+            say(visible_json(line) if as_json else line)
     if found.different or found.broken or outcome.failed:
         sys.exit(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import orjson
@@ -52,7 +52,7 @@ def show_captures(
 def _shown(
     captured: CapturedExchange, format: str | None, chunks: Chunks, outcome: Outcome, as_json: bool
 ) -> Iterator[str]:
-    head, calls = captured.head, captured.calls
+    head = captured.head
     chosen = (
         format or captured.end.get("format") or head.get("config", {}).get("defaults", {}).get("format", "sentinel")
     )
@@ -64,15 +64,15 @@ def _shown(
         yield _json({"request_id": head.get("request_id")})
     kind = (head.get("backend") or {}).get("kind")
     protocol = recorded_protocol(kind, registries())
-    for number, call in enumerate(calls, 1):
+    for call in captured.calls:
         if not as_json:
-            yield f"call {number}: {_described(call)}"
+            yield f"call {call.number}: {_described(call)}"
         recording = readable(call, protocol)
         if recording:
             found = Summary()
             outcome.summaries.append(found)
             yield from (show_json if as_json else show)(recording, format=chosen, chunks=chunks, found=found, kind=kind)
-        for decision in decisions_of(entry for entry in captured.entries if entry.call == number):
+        for decision in decisions_of(call.entries):
             yield _json(_plain(decision)) if as_json else f"decided: {_brief(decision)}"
     yield from _reproduced(captured, outcome, as_json)
 
@@ -112,21 +112,21 @@ def _reproduced(captured: CapturedExchange, outcome: Outcome, as_json: bool) -> 
 
 def readable(call: RecordedCall, protocol: ServerSide) -> Recording:
     """Returns the part of a response that the scanner reads: the reads of a stream, or the text of a whole answer."""
-    if call.status != 200 or not call.reads:
+    if call.status != 200:
         return b""
-    if call.headers.get("content-type", "").startswith("text/event-stream"):
-        pieces: Sequence[bytes] = call.reads
-        return pieces
+    if call.streamed:
+        return [read.data for read in call.all("received")]
+    body = call.bytes_of("received")
     try:
-        return protocol.read_reply(b"".join(call.reads)).text.encode(errors="surrogatepass")
+        return protocol.read_reply(body).text.encode(errors="surrogatepass")
     except Exception:  # not an answer: its bytes are shown
-        return b"".join(call.reads)
+        return body
 
 
 def _described(call: RecordedCall) -> str:
-    size = sum(map(len, call.reads))
-    status = f"status {call.status}, {size} bytes in {len(call.reads)} reads" if call.status else "no answer"
-    return status if call.failed is None else f"{status}, then {call.failed[0]}: {call.failed[1]}"
+    size, reads, failed = len(call.bytes_of("received")), len(call.all("received")), call.first("failed")
+    status = f"status {call.status}, {size} bytes in {reads} reads" if call.status else "no answer"
+    return f"{status}, then {failed['code']}: {failed['message']}" if failed else status
 
 
 def _json(value: object) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -16,13 +15,13 @@ from typing import Final, TextIO
 import click
 from click.core import ParameterSource
 
+from ...cli.common import show_report
 from ...config import Timeouts
 from ...configuration.settings import load
 from ...prompting.prompt import check_template
 from ...registry import registries
 from ...startup.names import check_names
 from ...support.conversion import ConfigError
-from ...support.legible import visible_json
 from .cases import Case, load_cases, own_cases
 from .gateway import QuestionSettings, TuningGateway, identify_server, uses_template, without_password
 from .plot import svg
@@ -74,12 +73,7 @@ def run(
         raise ConfigError(f"cannot write {plan.write}: there is no such folder")
     shown = view(tell, terminal=sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
     progress, about = asyncio.run(_tune(plan, shown, tell))
-    if json_file is None or json_file.name != "<stdout>":
-        for line in as_text(progress, about):
-            say(line)
-    if json_file is not None:
-        json_file.write(visible_json(json.dumps(as_json(progress, about), ensure_ascii=False, indent=1)))
-        json_file.write("\n")
+    show_report(as_text(progress, about), as_json(progress, about), say, json_file)
     if plot_file is not None:
         plot_file.write(svg(progress, about))
     winner = progress.winner

@@ -30,10 +30,10 @@ SPEC_BYTES: Final = 700
 """Memory of a `ToolSpec` in bytes, without the parsed list that it refers to."""
 NAME_BYTES: Final = 300
 """Memory in bytes of a tool's name in a note that maps or lists names."""
-VALUE_BYTES: Final = 300
+PARSED_VALUE_BYTES: Final = 300
 TEXT_COPIES: Final = 3
-"""Maximum memory of a parsed list of tools in bytes: `VALUE_BYTES` per JSON value plus `TEXT_COPIES` times the bytes of
-its text."""
+"""Maximum memory of a parsed list of tools in bytes: `PARSED_VALUE_BYTES` per JSON value plus `TEXT_COPIES` times the
+bytes of its text."""
 HEAD_BYTES: Final = 96
 """Number of first bytes by which a list of tools is looked up. Shorter lists are not cached."""
 MAX_SAME_HEAD: Final = 8
@@ -151,7 +151,7 @@ class KnownList(list[Any]):
         openers, commas, _ = json_marks(text)
         self.marks = (openers, commas)
         self.sets: dict[str, ToolSet] = {}
-        self.weight = TEXT_COPIES * len(text) + VALUE_BYTES * (openers + commas)
+        self.weight = TEXT_COPIES * len(text) + PARSED_VALUE_BYTES * (openers + commas)
         self.most = most
         self._grown = grown
 

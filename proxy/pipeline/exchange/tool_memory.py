@@ -116,13 +116,13 @@ def hidden_calls(turns: Iterable[StoredTurn]) -> HiddenCalls:
     return HiddenCalls([part.call_id for part in parts if isinstance(part, ToolUse)])
 
 
-def leave(exchange: Exchange, rounds: ToolMemory) -> None:
+def note_rounds(exchange: Exchange, rounds: ToolMemory) -> None:
     """Notes server-side calls and results in the exchange, to be stored with its turn."""
     exchange.state[ToolMemory] = rounds
 
 
-def left(exchange: Exchange) -> tuple[Message, ...]:
-    """Returns what `leave` has noted, as messages to store with the turn (`StoredTurn.rounds`)."""
+def noted_rounds(exchange: Exchange) -> tuple[Message, ...]:
+    """Returns the rounds that `note_rounds` has noted, as messages to store with the turn (`StoredTurn.rounds`)."""
     rounds: ToolMemory | None = exchange.state.get(ToolMemory)
     return () if rounds is None else rounds.unseen()
 

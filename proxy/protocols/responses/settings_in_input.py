@@ -17,10 +17,9 @@ def settings_in(items: Any) -> dict[str, Any]:
         return settings
     for item in items:
         if item.get("type") == UPDATE:
-            match item.get("reasoning"):
-                case {"effort": (str() | None) as effort}:
-                    settings["effort"] = effort
-            match item.get("text"):
-                case {"format": {"type": str()} as form}:
-                    settings["format"] = form
+            reasoning, text = item.get("reasoning") or {}, item.get("text") or {}
+            if "effort" in reasoning:
+                settings["effort"] = reasoning["effort"]
+            if text.get("format") is not None:
+                settings["format"] = text["format"]
     return settings

@@ -4,14 +4,12 @@
 | --- | --- |
 | `importing` | running the text of a module, and its imports from the folder |
 | `answers` | the text for the model, from a handler's return value or exception |
-| `declared` | the tools and the handler of a module |
 | `sources` | the files of a folder at one moment |
 | `values` | transfer of a module's declarations to the gateway |
 | `frames` | the bytes between gateway and worker |
-| `bounds` | limits that the system enforces on a worker |
 | `leftovers` | ends processes that a handler left running |
 | `guardian` | the process between the gateway and a worker |
-| `serve` | the worker's main loop |
+| `serve` | the worker's main loop, the declarations of a module, and the limits that the system enforces |
 
 It needs only the standard library, and little of that: a worker imports it at its start, before the tool's code. The
 gateway's side is `toolwire.servertools.process` and `pool`.
