@@ -17,6 +17,7 @@ from typing import Any
 from toolwire.model import ToolSpec
 
 Json = Any
+Mutate = Callable[[random.Random, str], str]
 
 
 def _tool(name: str, required: list[str], **properties: Json) -> ToolSpec:
@@ -24,6 +25,8 @@ def _tool(name: str, required: list[str], **properties: Json) -> ToolSpec:
     return ToolSpec(name, parameters=schema)
 
 
+_EDIT = {"line": {"type": "integer"}, "text": {"type": "string"}}
+_EDITS = {"type": "object", "properties": _EDIT, "required": ["line", "text"], "additionalProperties": False}
 TOOLS = (
     _tool("read_file", ["path"], path={"type": "string", "minLength": 1}, limit={"type": "integer", "minimum": 1}),
     _tool("write_file", ["path", "content"], path={"type": "string", "minLength": 1}, content={"type": "string"}),
@@ -36,21 +39,7 @@ TOOLS = (
     ),
     _tool("weather", ["city", "unit"], city={"type": "string"}, unit={"enum": ["celsius", "fahrenheit"]}),
     _tool("move", ["x", "y"], x={"type": "number", "minimum": -100, "maximum": 100}, y={"type": "number"}),
-    _tool(
-        "patch",
-        ["path", "edits"],
-        path={"type": "string"},
-        edits={
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "properties": {"line": {"type": "integer"}, "text": {"type": "string"}},
-                "required": ["line", "text"],
-                "additionalProperties": False,
-            },
-        },
-    ),
+    _tool("patch", ["path", "edits"], path={"type": "string"}, edits={"type": "array", "minItems": 1, "items": _EDITS}),
 )
 
 
@@ -188,48 +177,42 @@ def _cut(rng: random.Random, body: str) -> str:
     return body[: rng.randint(1, len(body) - 1)]
 
 
-def _renamed(name: Json) -> Callable[[random.Random, str], str]:
+def _remade(change: Callable[[random.Random, str, Json], Json]) -> Mutate:
+    """Another body in order, of the name and the arguments that were meant."""
+
     def mutate(rng: random.Random, body: str) -> str:
         value = json.loads(body)
-        return json.dumps({"name": name, "arguments": value["arguments"]})
+        return json.dumps(change(rng, value["name"], value["arguments"]))
 
     return mutate
 
 
-def _nameless(rng: random.Random, body: str) -> str:
-    return json.dumps({"arguments": json.loads(body)["arguments"]})
+def _renamed(name: Json) -> Mutate:
+    return _remade(lambda rng, _, arguments: {"name": name, "arguments": arguments})
 
 
-def _misspelt(rng: random.Random, body: str) -> str:
-    value = json.loads(body)
-    name = value["name"]
+def _misspelt(rng: random.Random, name: str, arguments: Json) -> Json:
     wrong = rng.choice([name.upper(), name + "s", name[:-1], f" {name}", f"functions.{name}", f"{name}?"])
-    return json.dumps({"name": wrong, "arguments": value["arguments"]})
+    return {"name": wrong, "arguments": arguments}
 
 
-def _arguments(*choices: Json) -> Callable[[random.Random, str], str]:
-    def mutate(rng: random.Random, body: str) -> str:
-        return json.dumps({"name": json.loads(body)["name"], "arguments": rng.choice(choices)})
-
-    return mutate
+def _arguments(*choices: Json) -> Mutate:
+    return _remade(lambda rng, name, _: {"name": name, "arguments": rng.choice(choices)})
 
 
-def _broken_inside(mutate: Callable[[random.Random, str], str]) -> Callable[[random.Random, str], str]:
+def _broken_inside(mutate: Mutate) -> Mutate:
     """Break the JSON text inside the arguments string, leave the body in order."""
 
-    def outer(rng: random.Random, body: str) -> str:
-        value = json.loads(body)
-        arguments = value["arguments"]
+    def change(rng: random.Random, name: str, arguments: Json) -> Json:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-        return json.dumps({"name": value["name"], "arguments": mutate(rng, text)})
+        return {"name": name, "arguments": mutate(rng, text)}
 
-    return outer
+    return _remade(change)
 
 
 def _deep(rng: random.Random, body: str) -> str:
     levels = rng.choice([200, 1_000, 5_000])
-    name = json.loads(body)["name"]
-    return f'{{"name":"{name}","arguments":{"[" * levels}{"]" * levels}}}'
+    return f'{{"name":"{json.loads(body)["name"]}","arguments":{"[" * levels}{"]" * levels}}}'
 
 
 def _as_python(rng: random.Random, body: str) -> str:
@@ -239,7 +222,7 @@ def _as_python(rng: random.Random, body: str) -> str:
 CONSTANTS = ("NaN", "-Infinity", "undefined")
 COMMENTS = ("// note\n", "/* note */", "# note\n")
 
-CLOSED: dict[str, Callable[[random.Random, str], str]] = {
+CLOSED: dict[str, Mutate] = {
     "quote removed": lambda rng, body: _without(rng, body, '"'),
     "colon removed": lambda rng, body: _without(rng, body, ":"),
     "comma removed": lambda rng, body: _without(rng, body, ","),
@@ -271,8 +254,8 @@ CLOSED: dict[str, Callable[[random.Random, str], str]] = {
     "string around": lambda rng, body: json.dumps(body),
     "deep nesting": _deep,
     "nothing": lambda rng, body: rng.choice(["", " ", "\n", "null", "{}", "0"]),
-    "name missing": _nameless,
-    "name misspelt": _misspelt,
+    "name missing": _remade(lambda rng, name, arguments: {"arguments": arguments}),
+    "name misspelt": _remade(_misspelt),
     "name null": _renamed(None),
     "name a number": _renamed(7),
     "name an array": _renamed(["read_file"]),
@@ -289,7 +272,7 @@ CLOSED: dict[str, Callable[[random.Random, str], str]] = {
 }
 """Mutations of the body of a block that is closed all the same."""
 
-OPEN: dict[str, Callable[[random.Random, str], str]] = {
+OPEN: dict[str, Mutate] = {
     "answer ends in the block": _cut,
     "answer ends before the closer": lambda rng, body: body.rstrip("}"),
     "answer ends in the closer": lambda rng, body: _without(rng, body, "{}:,") + "</tool_ca",
@@ -336,42 +319,41 @@ def _changed(call: Meant, **members: Json) -> dict[str, Json]:
 def bad_arguments(seed: int, calls: int) -> Iterator[BadArguments]:
     """Every way to miss a schema, for so many random calls each."""
     rng = random.Random(seed)
+
+    def item(mutation: str, call: Meant, value: Json) -> BadArguments:
+        return BadArguments(mutation, call.tool, json.dumps(value))
+
     for _ in range(calls):
         call = meant(rng)
-        tool, schema = call.tool, call.tool.parameters or {}
-
-        def item(mutation: str, value: Json, tool: ToolSpec = tool) -> BadArguments:
-            return BadArguments(mutation, tool, json.dumps(value))
-
+        schema = call.tool.parameters or {}
         name = rng.choice(schema["required"])
-        yield item("required missing", {k: v for k, v in call.arguments.items() if k != name})
+        yield item("required missing", call, {k: v for k, v in call.arguments.items() if k != name})
         name = rng.choice([key for key in call.arguments if key in schema["properties"]])
-        yield item("wrong type", _changed(call, **{name: rng.choice(_WRONG[_kind(schema["properties"][name])])}))
-        yield item("extra property", _changed(call, **{rng.choice(["Path", "x_", "", "__proto__"]): 1}))
-        yield item("no object", rng.choice([[], [call.arguments], "x", 7, True, None, json.dumps(call.arguments)]))
-        yield item("empty object", {})
+        wrong = rng.choice(_WRONG[_kind(schema["properties"][name])])
+        yield item("wrong type", call, _changed(call, **{name: wrong}))
+        yield item("extra property", call, _changed(call, **{rng.choice(["Path", "x_", "", "__proto__"]): 1}))
+        no_object = [[], [call.arguments], "x", 7, True, None, json.dumps(call.arguments)]
+        yield item("no object", call, rng.choice(no_object))
+        yield item("empty object", call, {})
         last = json.dumps(call.arguments)[:-1]
-        yield BadArguments("last of equal keys is wrong", tool, f'{last}, "{schema["required"][0]}": {{}}}}')
+        yield BadArguments("last of equal keys is wrong", call.tool, f'{last}, "{schema["required"][0]}": {{}}}}')
     for call in (meant(rng) for _ in range(calls * 4)):
+        changes: list[tuple[str, Json]] = []
         match call.tool.name:
             case "read_file":
-                yield BadArguments("out of range", call.tool, json.dumps(_changed(call, limit=rng.randint(-9, 0))))
-                yield BadArguments("too short", call.tool, json.dumps(_changed(call, path="")))
+                changes = [("out of range", {"limit": rng.randint(-9, 0)}), ("too short", {"path": ""})]
             case "search":
-                yield BadArguments("pattern", call.tool, json.dumps(_changed(call, query="UPPER 1")))
-                yield BadArguments("too few items", call.tool, json.dumps(_changed(call, kinds=[])))
-                yield BadArguments("repeated items", call.tool, json.dumps(_changed(call, kinds=["code", "code"])))
-                yield BadArguments(
-                    "enum inside an array", call.tool, json.dumps(_changed(call, kinds=["code", "pictures"]))
-                )
+                changes = [("pattern", {"query": "UPPER 1"}), ("too few items", {"kinds": []})]
+                changes += [("repeated items", {"kinds": ["code", "code"]})]
+                changes += [("enum inside an array", {"kinds": ["code", "pictures"]})]
             case "move":
-                yield BadArguments("out of range", call.tool, json.dumps(_changed(call, x=rng.choice([1e9, -100.5]))))
+                changes = [("out of range", {"x": rng.choice([1e9, -100.5])})]
             case "patch":
-                for edit in ({"line": 1}, {"line": "1", "text": ""}, {"line": 1, "text": "", "more": 1}, "1: x", None):
-                    edits = [*call.arguments["edits"], edit]
-                    yield BadArguments("wrong item inside an array", call.tool, json.dumps(_changed(call, edits=edits)))
-            case _:
-                pass
+                odd = ({"line": 1}, {"line": "1", "text": ""}, {"line": 1, "text": "", "more": 1}, "1: x", None)
+                edits = call.arguments["edits"]
+                changes = [("wrong item inside an array", {"edits": [*edits, edit]}) for edit in odd]
+        for mutation, change in changes:
+            yield item(mutation, call, _changed(call, **change))
 
 
 # --- schemas --------------------------------------------------------------------------------------------------------
@@ -392,56 +374,51 @@ def _property(**keywords: Json) -> Json:
     return {"type": "object", "properties": {"a": keywords}}
 
 
+def _roots(keyword: str, *values: Json) -> tuple[Json, ...]:
+    """An object for each value of a keyword."""
+    return tuple(_root(**{keyword: value}) for value in values)
+
+
+def _properties(keyword: str, *values: Json, **more: Json) -> tuple[Json, ...]:
+    """An object with a property for each value of a keyword."""
+    return tuple(_property(**more, **{keyword: value}) for value in values)
+
+
+BOUNDS = {
+    "minimum": ["0"],
+    "maximum": [None],
+    "minLength": [-1],
+    "maxLength": ["7"],
+    "minItems": [1.5],
+    "multipleOf": [0, -2],
+    "uniqueItems": ["yes"],
+}
 SCHEMAS: dict[str, tuple[Json, ...]] = {
     "root is no object": tuple({"type": wrong} for wrong in ("string", "array", "null", ["object", "null"], 7)),
     "no schema": ([], "object", 7, True, [{"type": "object"}]),
-    "unknown type": tuple(_property(type=wrong) for wrong in ("strnig", "String", "int", ["string", "x"])),
-    "type of a wrong kind": tuple(_property(type=wrong) for wrong in (7, {}, None, [], [1])),
-    "properties of a wrong kind": tuple(
-        {"type": "object", "properties": wrong} for wrong in ([], "a", 7, ["a"], {"a": 7}, {"a": "x"})
+    "unknown type": _properties("type", "strnig", "String", "int", ["string", "x"]),
+    "type of a wrong kind": _properties("type", 7, {}, None, [], [1]),
+    "properties of a wrong kind": _roots("properties", [], "a", 7, ["a"], {"a": 7}, {"a": "x"}),
+    "required of a wrong kind": _roots("required", "a", True, {"a": 1}, [1], [None], 7, ["a", "a"]),
+    "enum of a wrong kind": _properties("enum", "a", {"a": 1}, 7, None, True),
+    "bound of a wrong kind": tuple(one for keyword, wrong in BOUNDS.items() for one in _properties(keyword, *wrong)),
+    "pattern that does not compile": (
+        *_properties("patternProperties", *({wrong: {}} for wrong in ("(", "[a", "*", "(?P<", "a{2,1}", "\\"))),
+        *_properties("pattern", 7, None),
     ),
-    "required of a wrong kind": tuple(
-        _root(required=wrong) for wrong in ("a", True, {"a": 1}, [1], [None], 7, ["a", "a"])
-    ),
-    "enum of a wrong kind": tuple(_property(enum=wrong) for wrong in ("a", {"a": 1}, 7, None, True)),
-    "bound of a wrong kind": tuple(
-        _property(**{keyword: wrong})
-        for keyword, wrong in (
-            *(("minimum", "0"), ("maximum", None), ("minLength", -1), ("maxLength", "7"), ("minItems", 1.5)),
-            *(("multipleOf", 0), ("multipleOf", -2), ("uniqueItems", "yes")),
-        )
-    ),
-    "pattern that does not compile": tuple(
-        _property(patternProperties={wrong: {}}) for wrong in ("(", "[a", "*", "(?P<", "a{2,1}", "\\")
-    )
-    + tuple(_property(pattern=wrong) for wrong in (7, None)),
-    "items of a wrong kind": tuple(_property(type="array", items=wrong) for wrong in ("string", 7, None, "x")),
-    "additionalProperties of a wrong kind": tuple(_root(additionalProperties=wrong) for wrong in ("no", 7, None, [])),
+    "items of a wrong kind": _properties("items", "string", 7, None, "x", type="array"),
+    "additionalProperties of a wrong kind": _roots("additionalProperties", "no", 7, None, []),
     "combinator of a wrong kind": (
-        _root(anyOf={}),
-        _root(anyOf=[]),
-        _root(oneOf="x"),
-        _root(allOf=[7]),
-        _root(allOf=[{"type": "x"}]),
-        {"type": "object", "not": 7},
-        {"type": "object", "if": "x"},
+        *(*_roots("anyOf", {}, []), *_roots("oneOf", "x"), *_roots("allOf", [7], [{"type": "x"}])),
+        *({"type": "object", "not": 7}, {"type": "object", "if": "x"}),
     ),
-    "remote reference": tuple(
-        _property(**{"$ref": wrong})
-        for wrong in (
-            *(
-                "http://example.com/s.json",
-                "https://example.com/s.json#/a",
-                "file:///etc/passwd",
-                "ftp://example.com/x",
-            ),
-            *("//example.com/x", "other.json", "other.json#/a", "urn:example:x", "/etc/passwd"),
-        )
+    "remote reference": _properties(
+        "$ref",
+        *("http://example.com/s.json", "https://example.com/s.json#/a", "file:///etc/passwd", "ftp://example.com/x"),
+        *("//example.com/x", "other.json", "other.json#/a", "urn:example:x", "/etc/passwd"),
     ),
-    "reference to nothing": tuple(
-        _property(**{"$ref": wrong}) for wrong in ("#/$defs/none", "#/nope", "#nope", "#/$defs/a/b")
-    ),
-    "reference of a wrong kind": tuple(_property(**{"$ref": wrong}) for wrong in (7, None, {}, [])),
+    "reference to nothing": _properties("$ref", "#/$defs/none", "#/nope", "#nope", "#/$defs/a/b"),
+    "reference of a wrong kind": _properties("$ref", 7, None, {}, []),
     "nested too deep": (_nested(100), _nested(1_000)),
     "too many properties": (
         {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(10_000)}},
@@ -455,13 +432,8 @@ _OPEN: Json = {"type": "object", "properties": {}}
 
 
 def _closed(properties: Json, **more: Json) -> Json:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [*properties],
-        "additionalProperties": False,
-        **more,
-    }
+    required = {"required": [*properties], "additionalProperties": False}
+    return {"type": "object", "properties": properties, **required, **more}
 
 
 STRICT_SCHEMAS: dict[str, tuple[Json, ...]] = {
@@ -489,11 +461,9 @@ NAMES = (*("", " ", "a b", "a.b", "a/b", "a:b", "naïve", "x" * 129, "a\n", "\0"
 def bad_tools() -> Iterator[BadTool]:
     """All of them; nothing here is random."""
     good = ToolSpec("tool", parameters=_root())
-    for mutation, schemas in SCHEMAS.items():
-        for parameters in schemas:
-            yield BadTool(mutation, replace(good, parameters=parameters))
-    for mutation, schemas in STRICT_SCHEMAS.items():
-        for parameters in schemas:
-            yield BadTool(mutation, replace(good, parameters=parameters, strict=True))
+    for table, strict in ((SCHEMAS, None), (STRICT_SCHEMAS, True)):
+        for mutation, schemas in table.items():
+            for parameters in schemas:
+                yield BadTool(mutation, replace(good, parameters=parameters, strict=strict))
     for name in NAMES:
         yield BadTool("name", replace(good, name=name))

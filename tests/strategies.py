@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
+from typing import AnyStr
 
 from hypothesis import strategies as st
 
@@ -189,6 +191,11 @@ def streams(draw: st.DrawFn) -> list[Event]:
         body = [event for block in blocks for event in block]
     finish = Finish(draw(st.sampled_from(["stop", "length"])), draw(st.none() | usages))
     return [Start("chatcmpl-1", "m", 1), *body, finish]
+
+
+def split(text: AnyStr, cuts: list[int]) -> list[AnyStr]:
+    """`text` in pieces: cut at these places, counted round and round."""
+    return [text[a:b] for a, b in pairwise(sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)}))]
 
 
 def apart(text: str) -> tuple[str, str]:

@@ -143,7 +143,7 @@ async def runner(server: Any, tools: list[Any], *, streamed: bool) -> str:
     async with messages_sdk(server) as client:
         asked: list[Any] = [{"role": "user", "content": "Do it."}]
         steps = client.beta.messages.tool_runner(
-            model="m", max_tokens=500, max_iterations=9, messages=asked, tools=tools, stream=streamed
+            model="m", max_tokens=500, max_iterations=15, messages=asked, tools=tools, stream=streamed
         )
         async for step in steps:
             last = await step.get_final_message() if streamed else step
@@ -205,15 +205,8 @@ async def test_the_tools_of_the_tool_runner(gateway: Gateway, tmp_path: Path, st
     editor = {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool", "max_characters": 9}
     shell = {"type": "bash_20250124", "name": "bash"}
     memory = BetaAsyncLocalFilesystemMemoryTool(str(tmp_path))
-    async with messages_sdk(server) as client:
-        asked: list[Any] = [{"role": "user", "content": "Do it."}]
-        tools: list[Any] = [memory, Own(seen, **shell), Own(seen, **editor), screen]
-        steps = client.beta.messages.tool_runner(
-            model="m", max_tokens=500, max_iterations=15, messages=asked, tools=tools, stream=streamed
-        )
-        async for step in steps:
-            last = await step.get_final_message() if streamed else step
-    assert "".join(block.text for block in last.content if block.type == "text").strip() == "Done."
+    tools = [memory, Own(seen, **shell), Own(seen, **editor), screen]
+    assert (await runner(server, tools, streamed=streamed)).strip() == "Done."
     assert (tmp_path / "memories/kept.md").read_text() == "one\n2\nthree\n"
     used = [("bash", {"command": "ls"}), (editor["name"], editing), ("bash", {"restart": True})]
     assert seen == [*used, ("left_click", [3, 4]), ("screenshot",)]

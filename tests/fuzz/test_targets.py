@@ -8,7 +8,7 @@ import pytest
 
 from tests.fuzz.targets import TARGETS
 
-RUNS = {"scanner": 60, "stream_paths": 50, "formats": 60}
+RUNS = {"scanner": 60, "stream_paths": 50, "formats": 60, "relay": 100, "readers": 100}
 """Of the slower ones, and of those whose laws are other tests' as well."""
 
 

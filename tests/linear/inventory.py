@@ -76,12 +76,19 @@ def _tree(module: str) -> ast.Module:
 @cache
 def sites() -> Sequence[Site]:
     """Every call of a function of `re`."""
-    mention = [module for module, text in _texts().items() if re.search(r"\bre\.", text)]
-    return [site for module in mention for site in _sites(module, _tree(module), (), None, False)]
+    found = []
+    for module, text in _texts().items():
+        if lines := [number for number, line in enumerate(text.splitlines(), 1) if re.search(r"\bre\.", line)]:
+            found += _sites(module, _tree(module), lines, (), None, False)
+    return found
 
 
-def _sites(module: str, node: ast.AST, scope: tuple[str, ...], target: str | None, inside: bool) -> Iterator[Site]:
+def _sites(
+    module: str, node: ast.AST, lines: list[int], scope: tuple[str, ...], target: str | None, inside: bool
+) -> Iterator[Site]:
     for child in ast.iter_child_nodes(node):
+        if (end := getattr(child, "end_lineno", None)) and not any(child.lineno <= line <= end for line in lines):  # type: ignore[attr-defined]
+            continue  # nothing of `re` is in it
         names, name, within = scope, target, inside
         match child:
             case ast.FunctionDef(name=own) | ast.AsyncFunctionDef(name=own):
@@ -92,7 +99,7 @@ def _sites(module: str, node: ast.AST, scope: tuple[str, ...], target: str | Non
                 name = ".".join((*scope, own))
             case ast.Call(func=ast.Attribute(value=ast.Name(id="re"), attr=method)) if method in FUNCTIONS:
                 yield Site(module, name or ".".join(scope), method, child.lineno, _literal(child), inside)
-        yield from _sites(module, child, names, name, within)
+        yield from _sites(module, child, lines, names, name, within)
 
 
 def _literal(call: ast.Call) -> re.Pattern[Any] | None:

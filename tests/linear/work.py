@@ -60,12 +60,13 @@ def work(function: Callable[[], object]) -> int:
     """Lines of the package that a call runs, and characters that its searches look at."""
     lines = 0
 
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+    def count(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal lines
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
         lines += event == "line"
-        return trace
+        return count
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        return count if frame.f_code.co_filename.startswith(PACKAGE) else None
 
     _Counted.looked = 0
     before = sys.gettrace()

@@ -31,26 +31,24 @@ Fill = Callable[[int], object]
 
 def pattern_schema(number: int, size: int = 300, patterns: int = 4) -> dict[str, Any]:
     """Short text, large automata."""
-    return {
-        "type": "object",
-        "properties": {
-            f"p{at}": {"type": "string", "pattern": f"^(a{{1,{size}}}|b{{1,{size}}}|r{number}i{at})$"}
-            for at in range(patterns)
-        },
-    }
+    wanted = (f"^(a{{1,{size}}}|b{{1,{size}}}|r{number}i{at})$" for at in range(patterns))
+    return _object(*({"type": "string", "pattern": pattern} for pattern in wanted))
+
+
+def _object(*properties: Any, prefix: str = "p") -> dict[str, Any]:
+    return {"type": "object", "properties": {f"{prefix}{at}": one for at, one in enumerate(properties)}}
 
 
 def _wide(number: int) -> dict[str, Any]:
-    return {"type": "object", "properties": {f"p{number}x{at}": {} for at in range(900)}}
+    return _object(*[{}] * 900, prefix=f"p{number}x")
 
 
 def _unions(number: int) -> dict[str, Any]:
-    either = {"anyOf": [{"type": "string"}, {"type": "null"}]}
-    return {"type": "object", "properties": {f"p{number}x{at}": either for at in range(600)}}
+    return _object(*[{"anyOf": [{"type": "string"}, {"type": "null"}]}] * 600, prefix=f"p{number}x")
 
 
 def _values(number: int) -> dict[str, Any]:
-    return {"type": "object", "properties": {"a": {"enum": [f"{number}x{at}" for at in range(9_000)]}}}
+    return _object({"enum": [f"{number}x{at}" for at in range(9_000)]})
 
 
 _PATTERNS: Final = (
@@ -92,11 +90,11 @@ def tools(budget: CacheBudget) -> Fill:
     known = KnownTools(budget.cache("tools"))
 
     def fill(number: int) -> KnownList:
-        tool = {"name": f"t{number}", "parameters": {"properties": {f"p{at}": {"a": [{}] * 20} for at in range(50)}}}
-        listed = [tool, {"name": "x" * 100}]
-        body = orjson.dumps({"tools": listed})
-        value = {"tools": listed}
-        known.learn(body, value)
+        properties = {f"p{at}": {"a": [{}] * 20} for at in range(50)}
+        value: dict[str, Any] = {
+            "tools": [{"name": f"t{number}", "parameters": {"properties": properties}}, {"name": "x" * 100}]
+        }
+        known.learn(orjson.dumps(value), value)
         learned = value["tools"]
         assert isinstance(learned, KnownList)
         made = new_set(learned, "chat", [ToolSpec(f"t{number}"), ToolSpec("x")])

@@ -16,6 +16,7 @@ from tests.cases import every
 from toolwire.cli import main
 from toolwire.configuration.mistakes import Mistakes
 
+GUARD = {"use": "prompt_guard", "options": {"tokens": 9}}
 BASE: dict[str, Any] = {
     "server": {"port": 8080},
     "backends": {"a": {"url": "http://127.0.0.1:9"}, "b": {"url": "http://127.0.0.1:8"}, "m": {"kind": "mock"}},
@@ -23,14 +24,7 @@ BASE: dict[str, Any] = {
     "store": {"kind": "memory"},
     "routes": [
         {"model": "x", "backend": "a"},
-        {
-            "model": "y",
-            "backend": "b",
-            "chain": [
-                *("validation", {"use": "prompt_guard", "options": {"tokens": 9}}),
-                *("transformation", "injection", "forwarding"),
-            ],
-        },
+        {"model": "y", "backend": "b", "chain": ["validation", GUARD, "transformation", "injection", "forwarding"]},
         {"model": "z", "backend": "m"},
     ],
     "chain": ["validation", "arguments", "transformation", "injection", "forwarding"],
@@ -250,25 +244,15 @@ def test_each_has_the_line_of_its_key(folder: Path) -> None:
         "- model: n\n  backend: c\n  options:\n    mode: promt\nauth:\n  keys:\n  - name: x\n",
         TOOLWIRE_LIMITS__TOOLS_MAX="many",
     )
-    assert dict(re.findall(r"^([\w.\[\]]+): .*?(?: \(line (\d+)\))?$", "\n".join(lines), re.M)) == {
-        "server.port": "2",
-        "backends.a.url": "5",
-        "backends.b.url": "6",
-        "routes[1].backend": "11",
-        "routes[1].options.mode": "13",
-        "auth.keys[0].key": "16",
-        "limits.tools_max": "",
-    }
+    assert re.findall(r"^([\w.\[\]]+): .*?(?: \(line (\d+)\))?$", "\n".join(sorted(lines)), re.M) == [
+        *(("auth.keys[0].key", "16"), ("backends.a.url", "5"), ("backends.b.url", "6"), ("limits.tools_max", "")),
+        *(("routes[1].backend", "11"), ("routes[1].options.mode", "13"), ("server.port", "2")),
+    ]
 
 
 def test_what_the_environment_says_is_among_them(folder: Path) -> None:
-    lines = said(
-        {**BASE, "serverr": {}},
-        TOOLWIRE_SERVER__PORT="x",
-        TOOLWIRE_ROUTES__9__MODEL="x",
-        TOOLWIRE_LIMITS="{a: [",
-        TOOLWIRE_SERVER__PROT="1",
-    )
+    env = {"SERVER__PORT": "x", "ROUTES__9__MODEL": "x", "LIMITS": "{a: [", "SERVER__PROT": "1"}
+    lines = said({**BASE, "serverr": {}}, **{f"TOOLWIRE_{name}": value for name, value in env.items()})
     places = ["TOOLWIRE_LIMITS", "TOOLWIRE_ROUTES__9__MODEL", "server.port", "server.prot", "serverr"]
     assert [line.split(": ")[0] for line in lines] == places
 

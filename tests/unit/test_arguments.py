@@ -33,6 +33,8 @@ SCHEMA = {
 }
 READ = ToolSpec("read", parameters=SCHEMA)
 STRICT = ToolSpec("write", parameters=SCHEMA, strict=True)
+FOUND = "<tool_call>...</tool_call>"
+"""The source of a call that was found in text."""
 FREE = ToolSpec("free")
 GOOD = '{"path": "a"}'
 
@@ -46,24 +48,11 @@ def exchange(
 ) -> Exchange:
     """An exchange as the middleware finds it; with `taught`, one in prompt mode."""
     request = ModelRequest("m", (), tools or (READ, STRICT, FREE), choice or ToolChoice(), parallel_tool_calls=parallel)
-    made = Exchange(
-        id="req-1",
-        protocol=cast(ClientSide, None),
-        route=Route(
-            config=RouteConfig(),
-            options=route_options(**options),
-            pool=cast(ServerPool, None),
-            format=cast(ToolFormat, None),
-            limits=LimitsConfig(),
-            chains={},
-        ),
-        received=request,
-        request=request,
-        body={},
-        record=AccessRecord(),
-    )
+    no_format, no_pool = cast(ToolFormat, None), cast(ServerPool, None)
+    route = Route(RouteConfig(), route_options(**options), no_pool, no_format, LimitsConfig(), chains={})
+    made = Exchange("req-1", cast(ClientSide, None), route, request, request, {}, AccessRecord())
     if taught is not None:
-        made.offer = OfferedTools(tuple(taught), request.tool_choice, parallel, cast(ToolFormat, None), request.tools)
+        made.offer = OfferedTools(tuple(taught), request.tool_choice, parallel, no_format, request.tools)
     return made
 
 
@@ -93,7 +82,7 @@ def refusal(at: Exchange, event: Event) -> ModelFault:
 # --- the schema (R9.4) ----------------------------------------------------------------------------------------------
 
 
-@every("source", [None, "<tool_call>...</tool_call>"])
+@every("source", [None, FOUND])
 @every("tool", ["read", "write"])
 def test_what_fits_goes_through_untouched(tool: str, source: str | None) -> None:
     at = exchange()
@@ -117,11 +106,11 @@ def test_arguments_of_a_servers_call_are_bounded() -> None:
     assert not isinstance(events, Call)
 
 
-BAD = ["{}", '{"path": 7}', '{"path": "a", "more": 1}', "[]", "null", '"x"', '{"path": "a", "limit": 1.5}']
+BAD = ["{}", '{"path": "a", "more": 1}', "[]", "null", '"x"', '{"path": "a", "limit": 1.5}']
 
 
-@pytest.mark.parametrize("arguments", [arguments for arguments in BAD if arguments != '{"path": 7}'])
-@pytest.mark.parametrize("source", [None, "<tool_call>...</tool_call>"])
+@pytest.mark.parametrize("arguments", BAD)
+@pytest.mark.parametrize("source", [None, FOUND])
 def test_what_does_not_fit_a_soft_tool_is_warned_about(
     arguments: str, source: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -130,12 +119,12 @@ def test_what_does_not_fit_a_soft_tool_is_warned_about(
     with caplog.at_level(logging.WARNING, "toolwire.arguments"):
         assert run(at, event) is event
     assert at.record.counts["schema_warnings"] == 1
-    (record,) = caplog.records
-    assert "req-1" in record.getMessage()
-    assert "invalid_tool_arguments" in record.getMessage()
+    (line,) = caplog.messages
+    assert "req-1" in line
+    assert "invalid_tool_arguments" in line
 
 
-@pytest.mark.parametrize("source", [None, "<tool_call>...</tool_call>"])
+@pytest.mark.parametrize("source", [None, FOUND])
 def test_what_can_only_mean_one_thing_is_mended(source: str | None, caplog: pytest.LogCaptureFixture) -> None:
     """R23.3. What else is wrong is still warned about."""
     at = exchange()
@@ -150,7 +139,7 @@ def test_what_can_only_mean_one_thing_is_mended(source: str | None, caplog: pyte
 
 
 def test_what_is_not_mended() -> None:
-    event = call("read", '{"path": 7}', source="<tool_call>...</tool_call>")
+    event = call("read", '{"path": 7}', source=FOUND)
     at = exchange(coerce="off")
     assert run(at, event) is event
     assert at.record.counts == {"schema_warnings": 1}
@@ -176,8 +165,8 @@ def test_arguments_stay_out_of_the_log(caplog: pytest.LogCaptureFixture) -> None
     assert "secret" not in caplog.text
 
 
-@every("arguments", BAD)
-@every("source", [None, "<tool_call>...</tool_call>"])
+@every("arguments", [*BAD, '{"path": 7}'])
+@every("source", [None, FOUND])
 def test_what_does_not_fit_a_strict_tool_is_an_error(arguments: str, source: str | None) -> None:
     at = exchange()
     error = refusal(at, call("write", arguments, source=source))
@@ -223,7 +212,7 @@ def test_a_schema_that_cannot_be_used_fits_nothing() -> None:
 
 def test_text_of_custom_tools_is_free() -> None:
     at = exchange(ToolSpec("patch", kind="custom", strict=True))
-    for source in (None, "<tool_call>...</tool_call>"):
+    for source in (None, FOUND):
         event = call("patch", "*** not JSON", source=source, kind="custom")
         assert run(at, event) is event
 
@@ -259,15 +248,13 @@ def test_malformed_arguments_are_repaired_once_for_soft_tools() -> None:
     assert refusal(exchange(), call("write", "{'path': 'a',}")).code == "malformed_tool_arguments"
 
 
-def test_what_cannot_be_repaired_becomes_text_and_is_counted() -> None:
-    at = exchange()
-    event = call("read", "path=a")
-    assert run(at, event) == text_block(event.block, '{"name":"read","arguments":"path=a"}')
-    assert at.record.counts == {"parse_failures": 1, "near_misses": 1}
-    at = exchange(repair="off")
-    event = call("read", "{'path': 'a'}")
-    assert run(at, event) == text_block(event.block, """{"name":"read","arguments":"{'path': 'a'}"}""")
+@every(("options", "arguments"), [({}, "path=a"), ({"repair": "off"}, "{'path': 'a'}")])
+def test_what_cannot_be_repaired_becomes_text_and_is_counted(options: Any, arguments: str) -> None:
+    at = exchange(**options)
+    event = call("read", arguments)
+    assert run(at, event) == text_block(event.block, f'{{"name":"read","arguments":"{arguments}"}}')
     assert at.record.counts["parse_failures"] == 1
+    assert options or at.record.counts == {"parse_failures": 1, "near_misses": 1}
 
 
 def test_unknown_names_are_passed_on_and_counted_unless_any_tool_is_strict() -> None:
@@ -309,7 +296,7 @@ def test_a_call_that_was_cut_off_is_dropped_unless_it_is_whole() -> None:
 
 def test_the_form_of_calls_from_text_was_judged_before() -> None:
     at = exchange(taught=(READ,), parallel=False)
-    event = call("read", GOOD, source="<tool_call>...</tool_call>")
+    event = call("read", GOOD, source=FOUND)
     assert run(at, event) is event
     assert run(at, event) is event
     assert not at.record.counts
@@ -323,17 +310,14 @@ def test_a_call_gets_the_clients_words_again() -> None:
         ToolSpec("patch", kind="custom", namespace="b"),
         ToolSpec("free", kind="custom"),
     )
-    words = {
-        ("a__read", GOOD): ToolUse("call_1", "read", GOOD, namespace="a"),
-        ("b__read", ""): ToolUse("call_1", "read", "{}", namespace="b"),
-        ("b__patch", '{"input": "x\\n"}'): ToolUse("call_1", "patch", "x\n", "custom", "b"),
-        ("free", "{'input': 'x'}"): ToolUse("call_1", "free", "x", "custom"),
-    }
-    for (name, arguments), use in words.items():
+    for name, arguments, use in (
+        ("a__read", GOOD, ToolUse("call_1", "read", GOOD, namespace="a")),
+        ("b__read", "", ToolUse("call_1", "read", "{}", namespace="b")),
+        ("b__patch", '{"input": "x\\n"}', ToolUse("call_1", "patch", "x\n", "custom", "b")),
+        ("free", "{'input': 'x'}", ToolUse("call_1", "free", "x", "custom")),
+        ("free", "*** Begin\n", ToolUse("call_1", "free", "*** Begin\n", "custom")),
+    ):
         assert run(exchange(*tools), call(name, arguments)) == Call(3, use)
-    assert run(exchange(*tools), call("free", "*** Begin\n")) == Call(
-        3, ToolUse("call_1", "free", "*** Begin\n", "custom")
-    )
     own = call("free", "any text", kind="custom")
     assert run(exchange(*tools), own) is own, "a server that does know them"
     at = exchange(*tools)
@@ -346,7 +330,7 @@ def test_schemas_of_equal_names_are_kept_apart() -> None:
     tools = (ToolSpec("read", parameters=SCHEMA, namespace="a"), ToolSpec("read", namespace="b"))
     at = exchange(*tools)
     for use in (ToolUse("call_1", "read", "{}", namespace="b"), ToolUse("call_2", "read", "{}", namespace="a")):
-        run(at, Call(3, use, source="<tool_call>...</tool_call>"))
+        run(at, Call(3, use, source=FOUND))
     assert at.record.counts == {"schema_warnings": 1}
 
 

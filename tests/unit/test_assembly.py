@@ -83,11 +83,11 @@ def test_one_object(text: str, arguments: str) -> None:
 
 
 def test_other_keys() -> None:
+    call = ("f", None, '{"a":1}')
     for text in ('{"tool_call_id":"0","tool_name":"f","parameters":{"a":1}}', '{"name":"f","arguments":{"a":1}}'):
-        assert read(COHERE, ("call", text)) == [("f", None, '{"a":1}')]
-    assert read(COHERE, ("call", '{"tool_name":"f","name":"g","arguments":{"a":1},"parameters":{}}')) == [
-        ("f", None, "{}")
-    ]
+        assert read(COHERE, ("call", text)) == [call]
+    both = '{"tool_name":"f","name":"g","arguments":{"a":1},"parameters":{}}'
+    assert read(COHERE, ("call", both)) == [("f", None, "{}")]
     assert read(APERTUS, ("calls", '[{"f": {"a": 1.0}}, {"g":{}}]')) == [("f", None, '{"a": 1.0}'), ("g", None, "{}")]
     assert read(APERTUS, ("call", '{"f":{},"g":{}}'))[0][0] == ""
 
@@ -150,15 +150,9 @@ def test_values_without_a_name_go_by_the_order_of_the_schema() -> None:
 
 def test_keys_and_values() -> None:
     pieces: Pieces = (
-        ("name", "get_weather\n"),
-        ("key", "city"),
-        ("value", "\n\n  Os<lo> \n\n"),
-        ("key", "days"),
-        ("value", "\n12345678901234567890\n"),
-        ("key", "city"),
-        ("value", "\n\tx\n"),
-        ("key", "more"),
-        ("value", "[1, 2]"),
+        *(("name", "get_weather\n"), ("key", "city"), ("value", "\n\n  Os<lo> \n\n")),
+        *(("key", "days"), ("value", "\n12345678901234567890\n"), ("key", "city"), ("value", "\n\tx\n")),
+        *(("key", "more"), ("value", "[1, 2]")),
     )
     assert read(FRAMED, *pieces) == [("get_weather", None, '{"city":"\\tx","days":12345678901234567890,"more":[1,2]}')]
     assert read(FRAMED, *pieces[:3]) == [("get_weather", None, '{"city":"\\n  Os<lo> \\n"}')]
@@ -170,20 +164,10 @@ def test_keys_and_values() -> None:
 @every(
     ("text", "name"),
     [
-        ("f", "f"),
-        ("\n f\n", "f"),
-        ('"f"', "f"),
-        ("'f'", "f"),
-        ('f"', "f"),
-        ('"f', "f"),
-        ('"f" index="1"', "f"),
-        ("f' index='1'", "f"),
+        *((text, "f") for text in ("f", "\n f\n", '"f"', "'f'", 'f"', '"f', '"f" index="1"', "f' index='1'", "f json")),
         ("functions.f <|constrain|>json", "functions.f"),
         ("functions.f<|channel|>commentary<|constrain|>json", "functions.f"),
-        ("f json", "f"),
-        ("", ""),
-        ('""', ""),
-        ("<|x|>", ""),
+        *((text, "") for text in ("", '""', "<|x|>")),
     ],
 )
 def test_names_in_tags(text: str, name: str) -> None:
@@ -209,15 +193,9 @@ def test_keys_in_tags(text: str, key: str, types: frozenset[str] | None) -> None
 
 def test_types_on_the_wire_come_before_the_schema() -> None:
     pieces: Pieces = (
-        ("name", '"f"'),
-        ("key", '"days" string="true"'),
-        ("value", " 3 "),
-        ("key", '"city" string="false"'),
-        ("value", '{"max": 3}'),
-        ("key", 'n" type="number"'),
-        ("value", "1.0"),
-        ("key", '"s" string="false"'),
-        ("value", "bare"),
+        *(("name", '"f"'), ("key", '"days" string="true"'), ("value", " 3 ")),
+        *(("key", '"city" string="false"'), ("value", '{"max": 3}'), ("key", 'n" type="number"'), ("value", "1.0")),
+        *(("key", '"s" string="false"'), ("value", "bare")),
     )
     assert read(TAGS, *pieces) == [("f", None, '{"days":" 3 ","city":{"max":3},"n":1.0,"s":"bare"}')]
 
@@ -233,11 +211,8 @@ def test_ids() -> None:
 
 def test_arguments_as_json() -> None:
     for text, arguments in (
-        (' {"a" : 1.0}\n', '{"a" : 1.0}'),
-        ('"{\\"a\\": 1}"', '{"a": 1}'),
-        ("{'a': 1,}", '{"a": 1}'),
-        ("", "{}"),
-        ("null", "{}"),
+        *((' {"a" : 1.0}\n', '{"a" : 1.0}'), ('"{\\"a\\": 1}"', '{"a": 1}'), ("{'a': 1,}", '{"a": 1}')),
+        *(("", "{}"), ("null", "{}")),
     ):
         assert read(TAGS, ("name", "f"), ("arguments", text)) == [("f", None, arguments)]
     assert read(TAUGHT_STRING, ("name", "f"), ("arguments", '{"a" : 1}')) == [("f", None, '{"a":1}')]
@@ -285,12 +260,13 @@ def test_fields_that_do_not_fit(pieces: list[tuple[Field, str]]) -> None:
 def test_a_broken_block_in_tags_is_malformed() -> None:
     """The last field reaches to the closer, so that nobody knows what it is; JSON says itself whether it is whole."""
     name: tuple[Field, str] = ("name", "f")
-    refused(TAGS, ("name", "f junk"), broken=True)
-    refused(TAGS, ("id", "f:0 junk"), broken=True)
-    refused(TAGS, name, ("key", "a"), ("value", "1</value>junk"), broken=True)
-    refused(TAGS, name, ("key", "a>junk"), broken=True)
+    broken: list[Pieces] = [
+        *((("name", "f junk"),), (("id", "f:0 junk"),), (name, ("arguments", '{"a":1}}'))),
+        *((name, ("key", "a"), ("value", "1</value>junk")), (name, ("key", "a>junk"))),
+    ]
+    for pieces in broken:
+        refused(TAGS, *pieces, broken=True)
     assert read(TAGS, name, ("arguments", '{"a":1'), broken=True) == [("f", None, '{"a":1}')]
-    refused(TAGS, name, ("arguments", '{"a":1}}'), broken=True)
 
 
 # --- laws; that each format reads what it writes stands in `tests/formats` ------------------------------------------

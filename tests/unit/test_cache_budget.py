@@ -32,15 +32,9 @@ ROOT: Final = Path(__file__).parents[2]
 
 # --- the budget ----------------------------------------------------------------------------------------------------
 
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["put", "get", "grow", "drop"]),
-        st.sampled_from("ab"),
-        st.integers(0, 5),
-        st.integers(-300, 4000),
-    ),
-    max_size=60,
-)
+MOCK: Final = {"backends": {"mock": {"kind": "mock", "script": ["ok"]}}}
+WHAT = st.sampled_from(["put", "get", "grow", "drop"])
+STEPS = st.lists(st.tuples(WHAT, st.sampled_from("ab"), st.integers(0, 5), st.integers(-300, 4000)), max_size=60)
 
 
 @given(steps=STEPS)
@@ -111,12 +105,7 @@ def test_weights_and_sizes_of_json() -> None:
 
 async def test_each_cache_of_an_application_can_be_filled_here() -> None:
     """A cache that has no entry in `FILLS` is not tested."""
-    config = read_config(
-        {
-            "backends": {"mock": {"kind": "mock", "script": ["ok"]}},
-            "chain": [*DEFAULT_CHAIN[:3], "cache", *DEFAULT_CHAIN[3:]],
-        }
-    )
+    config = read_config({**MOCK, "chain": [*DEFAULT_CHAIN[:3], "cache", *DEFAULT_CHAIN[3:]]})
     async with serving(config) as server:
         assert server.app[CACHES].use.keys() == FILLS.keys()
         assert server.app[CACHES].most == config.limits.cache_bytes
@@ -157,8 +146,7 @@ def test_a_process_grows_by_no_more_than_the_budget() -> None:
 
 
 async def test_metrics_say_what_is_kept() -> None:
-    config = read_config({"backends": {"mock": {"kind": "mock", "script": ["ok"]}}})
-    async with serving(config) as server:
+    async with serving(read_config(MOCK)) as server:
         app = server.app
         SchemaCache(app[CACHES]).get({"type": "object", "title": "kept"})
         page = app[METRICS].page()[0].decode()
@@ -169,7 +157,7 @@ async def test_metrics_say_what_is_kept() -> None:
 
 
 def test_two_applications_share_no_budget() -> None:
-    config = read_config({"backends": {"mock": {"kind": "mock", "script": ["ok"]}}})
+    config = read_config(MOCK)
     assert create_app(config)[CACHES] is not create_app(config)[CACHES]
 
 

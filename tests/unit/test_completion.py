@@ -215,15 +215,14 @@ def test_zsh_completes(run: Run, home: Path, before: str, monkeypatch: pytest.Mo
         completes(shell)
 
 
-def test_fish_completes(run: Run, home: Path) -> None:
+@pytest.mark.parametrize(
+    ("typed", "whole"),
+    [("serve --format herm", "hermes"), ("replay --chunks tok", "tokens"), ("check a-long-na", "a-long-name.yaml")],
+)
+def test_fish_completes(run: Run, home: Path, typed: str, whole: str) -> None:
     fish = optional.program(optional.FISH)
     (home / "a-long-name.yaml").touch()
     assert run("install", "fish").exit_code == 0
-    for typed, whole in (
-        ("serve --format herm", "hermes"),
-        ("replay --chunks tok", "tokens"),
-        ("check a-long-na", "a-long-name.yaml"),
-    ):
-        command = [fish, "-c", f"complete -C 'toolwire {typed}'"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=GUARD_S, check=True)
-        assert whole in [line.split("\t")[0] for line in done.stdout.splitlines()], (typed, done)
+    command = [fish, "-c", f"complete -C 'toolwire {typed}'"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GUARD_S, check=True)
+    assert whole in [line.split("\t")[0] for line in done.stdout.splitlines()]

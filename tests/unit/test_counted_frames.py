@@ -22,31 +22,23 @@ CHAT = {"choices": [{"index": 0, "delta": {"content": "x"}}]}
 COUNTS = {"prompt_tokens": 9, "completion_tokens": 4}
 DONE = b"[DONE]"
 MESSAGE = {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}
-BLOCK = {
-    "type": "content_block_start",
-    "content_block": {"type": "tool_use", "input": {"usage": {"input_tokens": 1, "output_tokens": 1}}},
-}
+INSIDE = {"usage": {"input_tokens": 1, "output_tokens": 1}}
+BLOCK = {"type": "content_block_start", "content_block": {"type": "tool_use", "input": INSIDE}}
+SILENT = {"choices": [], "usage": None}
+CREATED = {"type": "response.created", "response": {"usage": None}}
+COMPLETED = {"type": "response.completed", "response": {"usage": {"input_tokens": 9, "output_tokens": 4}}}
 
 
 @every(
     ("protocol", "said"),
     [
         (ChatProtocol(), frames({**CHAT, "usage": None}, {**CHAT, "usage": COUNTS}, DONE)),
-        (
-            ChatProtocol(),
-            frames({**CHAT, "usage": None}, {**CHAT, "usage": COUNTS}, {"choices": [], "usage": None}, DONE),
-        ),
+        (ChatProtocol(), frames({**CHAT, "usage": None}, {**CHAT, "usage": COUNTS}, SILENT, DONE)),
         (ChatProtocol(), frames({**CHAT, "usage": {**COUNTS, "completion_tokens": 1}}, {**CHAT, "usage": COUNTS})),
         (ChatProtocol(), frames({**CHAT, "usage": COUNTS}, {**CHAT, "usage": dict.fromkeys(COUNTS)})),
         (ChatProtocol(), frames({**CHAT, "usage": COUNTS}, {**CHAT, "usage": ["usage"]})),
         (MessagesProtocol(), frames(MESSAGE, BLOCK, {"type": "message_delta", "usage": {"output_tokens": 4}})),
-        (
-            ResponsesProtocol(),
-            frames(
-                {"type": "response.created", "response": {"usage": None}},
-                {"type": "response.completed", "response": {"usage": {"input_tokens": 9, "output_tokens": 4}}},
-            ),
-        ),
+        (ResponsesProtocol(), frames(CREATED, COMPLETED)),
     ],
 )
 @every("split", [False, True])

@@ -112,13 +112,14 @@ def several(number: int, fallback: int = 0, **more: Any) -> tuple[ServerPool, li
     return ServerPool(members[:number], members[number:]), servers
 
 
+def alone(server: Fake, **config: Any) -> ServerPool:
+    return ServerPool([WeightedServer(endpoint(server, **config))])
+
+
 def test_a_retry_goes_to_another_member_first() -> None:
     pool, _ = several(2, 1)
     tried: list[WeightedServer] = []
-    for _ in range(5):
-        member = pool.pick(3, tried)
-        if member is None:
-            break
+    while (member := pool.pick(3, tried)) is not None and len(tried) < 5:
         tried.append(member)
     assert [member.name for member in tried] == ["s0", "s1", "s0", "s2"]
 
@@ -141,26 +142,22 @@ def test_a_server_that_may_not_be_asked_is_left_out() -> None:
 
 
 def test_the_only_server_is_asked_whatever_is_known_of_it() -> None:
-    pool = ServerPool([WeightedServer(endpoint(Fake("s")))])
+    pool = alone(Fake("s"))
     (member,) = pool.members
     for _ in range(20):
         member.endpoint.failed(member.endpoint.enter())
     member.endpoint.set_health(healthy=False)
     assert pool.pick(1) is member
-
-
-def test_the_only_server_is_left_alone_if_that_is_configured() -> None:
-    pool = ServerPool([WeightedServer(endpoint(Fake("s"), breaker=BreakerConfig(failures=1)))])
+    pool = alone(Fake("s"), breaker=BreakerConfig(failures=1))
     (member,) = pool.members
     member.endpoint.failed(member.endpoint.enter())
-    assert pool.pick(2) is None
+    assert pool.pick(2) is None, "unless a breaker is configured"
 
 
 def test_servers_of_two_protocols_do_not_go_together() -> None:
+    one, other = (WeightedServer(endpoint(server)) for server in (Fake("a", protocol=ChatProtocol()), Fake("b")))
     with pytest.raises(ValueError, match="must speak one protocol: 'a' speaks chat, 'b' speaks in-process"):
-        ServerPool(
-            [WeightedServer(endpoint(Fake("a", protocol=ChatProtocol())))], [WeightedServer(endpoint(Fake("b")))]
-        )
+        ServerPool([one], [other])
 
 
 async def test_a_plug_in_that_breaks_or_hangs_names_no_models(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +173,7 @@ async def test_a_plug_in_that_breaks_or_hangs_names_no_models(monkeypatch: pytes
         server = Fake("mine")
         server.models = models  # type: ignore[method-assign]
         with pytest.raises(BackendFault, match='Backend "mine": It') as caught:
-            await ServerPool([WeightedServer(endpoint(server))]).models()
+            await alone(server).models()
         assert (caught.value.status, "secret" in caught.value.message) == (502, False)
 
 
@@ -278,15 +275,11 @@ def test_no_server_stays_busy(plans: list[list[Any]], clients: list[tuple[int, b
 
     async def client(turns: int, reads: bool) -> None:
         source = attempts(pool, attempts=3)
-        task = asyncio.current_task()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
-        loop = asyncio.get_running_loop()
 
         def leave(left: int) -> None:
-            if left:
-                loop.call_soon(leave, left - 1)
-            else:
-                task.cancel()
+            loop.call_soon(leave, left - 1) if left else task.cancel()
 
         leave(turns)
         await source.open()  # when that fails there is nothing to close
@@ -314,7 +307,7 @@ def test_no_server_stays_busy(plans: list[list[Any]], clients: list[tuple[int, b
 )
 async def test_the_total_is_for_all_tries_together(plan: list[Any], spent_s: float, said: str, asked: int) -> None:
     server = Fake("s", plan)
-    source = attempts(ServerPool([WeightedServer(endpoint(server, timeouts=Timeouts(total_s=1000.0)))]))
+    source = attempts(alone(server, timeouts=Timeouts(total_s=1000.0)))
     source._started -= spent_s
     async with asyncio.timeout(GUARD_S):
         with pytest.raises(BackendFault, match=said):
@@ -323,7 +316,7 @@ async def test_the_total_is_for_all_tries_together(plan: list[Any], spent_s: flo
 
 
 async def test_the_begin_of_a_broken_answer_is_not_shown_twice() -> None:
-    source = attempts(ServerPool([WeightedServer(endpoint(Fake("s", ["breaks before", "answers"])))]))
+    source = attempts(alone(Fake("s", ["breaks before", "answers"])))
     await source.open()
     assert [type(event) for event in await answer(source)] == [Start, Delta, Finish]
     await source.close()

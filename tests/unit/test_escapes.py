@@ -9,20 +9,8 @@ from toolwire.support.escapes import DEPTH, replace_words, views
 
 PIECES = st.sampled_from(
     [
-        b"\\",
-        b"u00",
-        b"5c",
-        b"41",
-        b"%",
-        b"25",
-        b"/",
-        b"a",
-        b"\\u005c",
-        b"%5c",
-        b"%2541",
-        b"\\u0041",
-        b"\\/",
-        b"\xc3\xa4",
+        *(b"\\", b"u00", b"5c", b"41", b"%", b"25", b"/", b"a"),
+        *(b"\\u005c", b"%5c", b"%2541", b"\\u0041", b"\\/", b"\xc3\xa4"),
     ]
 )
 DIGITS = b"0123456789abcdefABCDEF"

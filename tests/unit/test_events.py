@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from tests.cases import every
+from tests.cases import every, examples
 from tests.strategies import replies, rich_replies, rich_streams, streams
 from toolwire.errors import BackendFault
 from toolwire.events import (
@@ -32,6 +32,7 @@ from toolwire.stream_grammar import check, normalise
 START = Start("id", "m", 1)
 
 
+@examples(0.5)
 @given(replies | rich_replies)
 def test_a_reply_survives_unfold_and_fold(reply: ModelReply) -> None:
     events = unfold(reply)
@@ -40,6 +41,7 @@ def test_a_reply_survives_unfold_and_fold(reply: ModelReply) -> None:
     assert fold(normalise(events)) == reply
 
 
+@examples(0.5)
 @given(rich_streams())
 def test_what_is_said_beside_is_folded_whole(events: list[Event]) -> None:
     check(events)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -10,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every, examples
+from tests.strategies import split
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.testing import chunk, frame
@@ -77,9 +77,8 @@ LASTS = [*map(frame, SPEAKING[:8]), frame("[DONE]"), b"data: no json\n\n", b"eve
 )
 def test_all_comes_with_the_first_that_says_something(last: bytes, silent: list[bytes], cuts: list[int]) -> None:
     data = b"".join(silent) + last
-    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     beginning = FirstContentBuffer(is_empty_frame)
-    got = [beginning.feed(data[start:end]) for start, end in pairwise(places)]
+    got = [beginning.feed(piece) for piece in split(data, cuts)]
     assert b"".join(got) == data
     assert beginning.over
     assert all(not piece for piece in got[:-1])

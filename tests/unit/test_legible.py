@@ -92,6 +92,9 @@ def test_neither_the_command_line_nor_a_file_is_shown_raw(tmp_path: Path, argv: 
     assert "--json" not in argv or all(json.loads(line) for line in got.output.splitlines())
 
 
+WAYS: Final = {"print", "click.echo", "click.secho", "sys.stdout.write", "sys.stderr.write"}
+
+
 def test_there_is_one_way_to_the_terminal() -> None:
     """`print`, `click.echo` and writing to a standard stream stand in a few functions, all of which are known."""
     found: dict[str, set[str]] = {}
@@ -102,19 +105,12 @@ def test_there_is_one_way_to_the_terminal() -> None:
         text = path.read_text("utf-8")
         if not any(word in text for word in ("print(", "echo(", ".write(")):
             continue
+        module = ".".join(path.relative_to(root.parent).with_suffix("").parts)
         for function in ast.walk(ast.parse(text)):
-            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                for node in ast.walk(function):
-                    if isinstance(node, ast.Call) and ast.unparse(node.func) in (
-                        "print",
-                        "click.echo",
-                        "click.secho",
-                        "sys.stdout.write",
-                        "sys.stderr.write",
-                    ):
-                        module = ".".join(path.relative_to(root.parent).with_suffix("").parts)
-                        found.setdefault(module, set()).add(function.name)
-    assert {module: names - PRINTERS.get(module, set()) for module, names in found.items()} == {
-        module: set() for module in PRINTERS
-    }
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and any(
+                isinstance(node, ast.Call) and ast.unparse(node.func) in WAYS for node in ast.walk(function)
+            ):
+                found.setdefault(module, set()).add(function.name)
+    assert found.keys() == PRINTERS.keys()
+    assert {module: names - PRINTERS[module] for module, names in found.items() if names - PRINTERS[module]} == {}
     assert click.echo is not None

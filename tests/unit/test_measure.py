@@ -126,15 +126,8 @@ def test_a_run_ends_when_its_time_is_over() -> None:
 @pytest.fixture(scope="module")
 def report() -> Any:
     """A whole report of two formats."""
-    plan = MeasurePlan(
-        formats=["sentinel", "bare_json"],
-        contestants=COMPARED,
-        repeat=2,
-        growth=1_000,
-        budget_s=60,
-        cases=["calls", "mixed"],
-    )
-    return measure(plan)
+    formats, cases = ["sentinel", "bare_json"], ["calls", "mixed"]
+    return measure(MeasurePlan(formats=formats, contestants=COMPARED, repeat=2, growth=1_000, budget_s=60, cases=cases))
 
 
 def test_all_figures_are_in_the_json(report: Any, validate: Callable[[Any], None]) -> None:
@@ -327,14 +320,9 @@ def missing(format: str, offer: Any) -> Any:
         ("python", lambda format, offer: Broken, "failed", "KeyError: 'arguments'"),
         ("rescanning", lambda format, offer: None, "unreadable", "does not read this format"),
         ("python", missing, "missing", "not installed: deaf"),
-        (
-            "rescanning",
-            lambda format, offer: offer.changed,
-            "failed",
-            "AttributeError: 'tuple' object has no attribute",
-        ),
+        ("rescanning", lambda format, offer: offer.changed, "failed", "AttributeError: 'tuple' object has no attribute"),
     ],
-)
+)  # fmt: skip
 def test_who_cannot_do_it_is_not_timed(
     run: Run, monkeypatch: pytest.MonkeyPatch, name: str, texts: Any, status: str, note: str
 ) -> None:
@@ -349,12 +337,9 @@ def test_who_cannot_do_it_is_not_timed(
 
 
 def test_another_call_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = corpus.rendered(registries().formats.get("sentinel"), [CorpusCall("search", {"query": "x"})])
-    monkeypatch.setattr(
-        toolwire.extras.bench.parse.corpus,
-        "build",
-        lambda name, format, seed: corpus.CorpusCase(name, text, (CorpusCall("search", {"query": "y"}),)),
-    )
+    written, wanted = (CorpusCall("search", {"query": query}) for query in "xy")
+    case = corpus.CorpusCase("calls", corpus.rendered(registries().formats.get("sentinel"), [written]), (wanted,))
+    monkeypatch.setattr(toolwire.extras.bench.parse.corpus, "build", lambda *given: case)
     assert measure(plan(contestants=["python"])).groups[0].entries[0].note == "call 1 of 1 is different"
 
 
@@ -392,17 +377,14 @@ def test_simple_parsers_find_what_they_read(name: str, format: str, chunks: Any)
     """With the library itself: it is installed where tests run."""
     make = CONTESTANTS[name].texts(format, TOOLS)
     assert make is not None
-    written = registries().formats.get(format)
-    calls = [
-        CorpusCall("get_weather", {"city": "Łódź", "days": 3}),
-        CorpusCall("search", {"query": 'a "b" \\ c\n', "limit": 2.5}),
-    ]
-    text = f"Well <tool.\n{corpus.rendered(written, calls)}\nand so on"
+    calls = [("get_weather", {"city": "Łódź", "days": 3}), ("search", {"query": 'a "b" \\ c\n', "limit": 2.5})]
+    wanted = [CorpusCall(*call) for call in calls]
+    text = f"Well <tool.\n{corpus.rendered(registries().formats.get(format), wanted)}\nand so on"
     pieces = cut_text(text, chunks)
     maker = make if isinstance(pieces[0], str) else toolwire.extras.bench.parse.for_bytes(CONTESTANTS[name], make)
     events, fed = timing.fed(maker, pieces, 60)
     assert fed == len(pieces)
-    assert parse_result(events).calls == tuple(calls)
+    assert parse_result(events).calls == tuple(wanted)
     assert parse_result(events).text == "Well<tool.andsoon"
 
 

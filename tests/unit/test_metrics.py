@@ -53,30 +53,28 @@ def counted(families: tuple[Family, ...], cells: SharedCounters) -> Samples:
     return samples(page(families, cells, "")[0])
 
 
-def bound(cells: SharedCounters, *families: Family) -> tuple[Family, ...]:
+def bound(*families: Family) -> tuple[SharedCounters, tuple[Family, ...]]:
+    """Cells of their own for these families."""
+    cells = SharedCounters()
     for family in families:
         family.bind(cells)
-    return families
+    return cells, families
 
 
 def test_counters_and_gauges() -> None:
     plain, labelled, gauge = Counter("a_total", "A"), Counter("b_total", "B", "x", "y"), Gauge("c", "C")
-    cells = SharedCounters()
-    families = bound(cells, plain, labelled, gauge)
+    cells, families = bound(plain, labelled, gauge)
     plain.inc()
     labelled.inc("1", 'q"\\\n', by=3)
     labelled.inc("1", 'q"\\\n')
     gauge.inc(by=-2)
-    assert counted(families, cells) == {
-        ("a_total", ()): 1,
-        ("b_total", labels(x="1", y='q"\\\n')): 4,
-        ("c", ()): -2,
-    }
+    two = ("b_total", labels(x="1", y='q"\\\n'))
+    assert counted(families, cells) == {("a_total", ()): 1, two: 4, ("c", ()): -2}
 
 
 def test_a_histogram_counts_what_is_at_most_a_bound() -> None:
-    cells, histogram = SharedCounters(), Histogram("h", "H", "x", bounds=(0.1, 1))
-    families = bound(cells, histogram)
+    histogram = Histogram("h", "H", "x", bounds=(0.1, 1))
+    cells, families = bound(histogram)
     for value in (0.05, 0.1, 0.5, 7):
         histogram.observe(value, "e")
     assert counted(families, cells) == {
@@ -95,19 +93,14 @@ def test_open_metrics_for_whoever_asks() -> None:
     assert metrics.page("")[1].startswith("text/plain")
 
 
-def test_labels_are_bounded() -> None:
-    cells, counter = SharedCounters(), Counter("a_total", "A", "x")
-    families = bound(cells, counter)
+def test_labels_are_bounded_and_wanted() -> None:
+    counter = Counter("a_total", "A", "x")
+    cells, families = bound(counter)
     for number in range(SERIES_PER_FAMILY + 5):
         counter.inc(str(number))
     found = counted(families, cells)
     assert len(found) == SERIES_PER_FAMILY + 1
     assert found["a_total", (("x", OTHER),)] == 5
-
-
-def test_a_missing_label_is_a_mistake() -> None:
-    counter = Counter("a_total", "A", "x")
-    counter.bind(SharedCounters())
     with pytest.raises(ValueError, match="a_total has the labels"):
         counter.inc()
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from pkgutil import resolve_name
 from typing import Any
 
 import orjson
@@ -14,8 +15,8 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cases import examples
-from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
+from tests.cases import every, examples
+from tests.e2e.conftest import CHAT, function, gateway_before, post
 from toolwire.errors import BackendFault, ClientFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
 from toolwire.model import Message, ModelRequest, Origin, Text
@@ -24,25 +25,20 @@ from toolwire.protocols.shared.request_schema import RequestSchema
 from toolwire.protocols.shared.wire import PIECE_CHARS, dump, dump_in_pieces, dump_request
 from toolwire.support.garbage_collection import HUGE_VALUES, RARELY, CollectorThresholds
 from toolwire.support.offload import OFFLOAD_BYTES, OFFLOAD_MESSAGES, in_thread, is_large, is_long
-from toolwire.testing import Say, Upstream
+from toolwire.testing import Say
 from toolwire.upstream.servers.base import fold_batches
 from toolwire.upstream.servers.usage import Estimator
 
 # --- JSON in pieces -------------------------------------------------------------------------------------------------
 
+LEAVES = [st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.floats(allow_nan=False, allow_infinity=False)]
 VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=30),
+    st.one_of(*LEAVES, st.text(max_size=30)),
     lambda inner: (
         st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=6), inner, max_size=5) | st.tuples(inner, inner)
     ),
     max_leaves=30,
 )
-
-
 FIELDS = st.dictionaries(st.text(max_size=6) | st.sampled_from(["messages", "tools"]), VALUES, max_size=6)
 
 
@@ -101,11 +97,15 @@ def request_of(messages: int, size: int) -> ModelRequest:
     return ModelRequest("m", said, origin=Origin("chat", b" " * size))
 
 
-def test_large_are_long_bodies_and_long_conversations() -> None:
-    assert not is_large(request_of(1, OFFLOAD_BYTES))
-    assert is_large(request_of(1, OFFLOAD_BYTES + 1))
-    assert not is_large(request_of(OFFLOAD_MESSAGES, 10))
-    assert is_large(request_of(OFFLOAD_MESSAGES + 1, 10))
+@every(
+    ("messages", "size", "large"),
+    [
+        *((1, OFFLOAD_BYTES, False), (1, OFFLOAD_BYTES + 1, True)),
+        *((OFFLOAD_MESSAGES, 10, False), (OFFLOAD_MESSAGES + 1, 10, True)),
+    ],
+)
+def test_large_are_long_bodies_and_long_conversations(messages: int, size: int, large: bool) -> None:
+    assert is_large(request_of(messages, size)) is large
 
 
 def test_long_values() -> None:
@@ -127,7 +127,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
     def watch(place: str) -> None:
         name = place.rpartition(".")[2]
-        real: Callable[..., Any] = _resolve(place)
+        real: Callable[..., Any] = resolve_name(place)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             seen[name] = seen.get(name, False) or threading.current_thread() is loop
@@ -151,13 +151,6 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
     return seen
 
 
-def _resolve(place: str) -> Any:
-    from importlib import import_module
-
-    module, _, name = place.rpartition(".")
-    return getattr(import_module(module), name)
-
-
 MANY = [{"role": "user" if number % 2 == 0 else "assistant", "content": f"number {number}"} for number in range(3000)]
 
 
@@ -166,7 +159,7 @@ async def test_a_large_request_is_worked_on_in_threads(threads: dict[str, bool],
     tool = function("look", at="string")
     chat = {"messages": MANY, "tools": [tool]}
     responses = {"input": MANY, "tools": [{"type": "function", **tool["function"]}]}
-    async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([Say("Hello.")]) as (server, _):
         assert (await post(server, chat if path == CHAT else responses, path=path)).status == 200
     threads.pop("encoded", None)  # asks whether it is large
     wanted = {"loads", "_check_messages", "inject", "adapt", "dump_request", "_text_pieces"}
@@ -176,7 +169,7 @@ async def test_a_large_request_is_worked_on_in_threads(threads: dict[str, bool],
 
 
 async def test_a_small_one_is_not(threads: dict[str, bool]) -> None:
-    async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([Say("Hello.")]) as (server, _):
         assert (await post(server, {"messages": MANY[:5]})).status == 200
     assert all(threads.values())
 
@@ -198,7 +191,7 @@ async def test_the_mistake_in_a_body_of_many_objects_is_named_in_a_thread(
     parts: list[Any] = [*[{"type": "x"}] * 4000, 1]
     said = [{"role": "user", "content": parts}]
     body = {"items": said} if path == "/v1/conversations" else {"messages": said, "input": said, "max_tokens": 1}
-    async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([Say("Hello.")]) as (server, _):
         answer = await post(server, body, path=path)
         assert answer.status == 400
         assert b"content[4000]" in answer.body
@@ -208,10 +201,9 @@ async def test_the_mistake_in_a_body_of_many_objects_is_named_in_a_thread(
 
 async def test_another_models_name_in_a_large_body(threads: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
     """The client's own body, but for one word: it is written anew."""
-    async with Upstream([Say("Hello.")]) as up:
-        config = upstream_config(up.url, routes=[{"model": "*", "backend": "up", "upstream_model": "real"}])
-        async with serving(config) as server:
-            assert (await post(server, {"messages": MANY})).status == 200
+    routes = [{"model": "*", "backend": "up", "upstream_model": "real"}]
+    async with gateway_before([Say("Hello.")], routes=routes) as (server, up):
+        assert (await post(server, {"messages": MANY})).status == 200
         assert up.requests[0].json == {"model": "real", "messages": MANY}
 
 
@@ -295,7 +287,7 @@ def test_full_collections_are_rare_while_huge_requests_run() -> None:
 
 @pytest.mark.usefixtures("thresholds")
 async def test_it_is_as_before_when_they_are_over() -> None:
-    async with Upstream([Say("Hello.")]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([Say("Hello.")]) as (server, _):
         for body in ({"messages": MANY * 2}, {"messages": MANY * 2, "n": "x"}):
             await post(server, body)
     assert gc.get_threshold() == (10_000, 3, 7)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -58,6 +57,7 @@ FORMATS = registries().formats
 
 # --- which closing tag ends thoughts ---------------------------------------------------------------------------------
 
+SHOWN = "Hm.\n</think>\n\nHello!"
 ENDS_THOUGHTS = [
     "I should say hello.\n</think>\n\nHello!",  # DeepSeek R1, QwQ, Qwen3
     "I should say hello.\n</think>\nhello",
@@ -96,9 +96,8 @@ def test_a_closing_tag_where_models_write_it_ends_thoughts(text: str) -> None:
 
 def test_the_first_tag_that_counts_says_which_pair_it_is() -> None:
     text = "It is `</think>`.\n[/THINK]\nHello\n</think>\n\nmore"
-    assert closes_thoughts(text, [THINK, MISTRAL]) == MISTRAL
-    assert closes_thoughts(text, [THINK]) == THINK
-    assert closes_thoughts(text, []) is None
+    for pairs, pair in (([THINK, MISTRAL], MISTRAL), ([THINK], THINK), ([], None)):
+        assert closes_thoughts(text, pairs) == pair
 
 
 @every("name", FORMATS.names())
@@ -125,6 +124,7 @@ class Known:
 
     def __init__(self, form: str = "sentinel", tools: tuple[ToolSpec, ...] = TOOLS, **options: Any) -> None:
         self.form: ToolFormat = FORMATS.get(form)
+        self.pairs = pairs_of(self.form.grammar, ReasoningConfig())
         self.tools = tools
         self.options = route_options(**options)
         self.learned = PreopenedMemory()
@@ -150,9 +150,15 @@ class Known:
             preopened=preopened if learns else None,
         )
 
-    def whole(self, *parts: Part | str, reason: str = "stop", **more: Any) -> tuple[Part, ...]:
+    def whole(self, *parts: Text | Reasoning | str, reason: str = "stop", **more: Any) -> tuple[Part, ...]:
         """What a client gets in one piece."""
-        return self._run(self.stage(whole=True, **more), parts, reason)
+        stage = self.stage(whole=True, **more)
+        out = stage.feed([START])
+        for block, part in enumerate(parts):
+            kind = BlockKind.REASONING if isinstance(part, Reasoning) else BlockKind.TEXT
+            text = part if isinstance(part, str) else part.text
+            out += stage.feed([Open(block, kind), Delta(block, text), Close(block)])
+        return _parts(out + stage.feed([Finish(reason)]))
 
     def stream(self, *pieces: str, reason: str = "stop", **more: Any) -> tuple[Part, ...]:
         """What a client gets piece by piece."""
@@ -162,18 +168,21 @@ class Known:
             out += stage.feed([Delta(0, piece)])
         return _parts(out + stage.feed([Close(0), Finish(reason)]))
 
-    def _run(self, stage: ScanStage, parts: Iterable[Part | str], reason: str) -> tuple[Part, ...]:
-        out = stage.feed([START])
-        for block, part in enumerate(parts):
-            if isinstance(part, str | Text | Reasoning):
-                kind = BlockKind.REASONING if isinstance(part, Reasoning) else BlockKind.TEXT
-                text = part if isinstance(part, str) else part.text
-                out += stage.feed([Open(block, kind), Delta(block, text), Close(block)])
-        return _parts(out + stage.feed([Finish(reason)]))
+    def put(self) -> None:
+        """The route knows of a server that opens thoughts itself."""
+        self.learned.put(kind_of("", "up", ModelRequest("m", ())), THINK)
 
     @property
     def counted(self) -> Counter[str]:
         return Counter({label: n for (name, label), n in self.record.labelled.items() if name == "unopened_reasoning"})
+
+
+def learned(form: str = "sentinel", tools: tuple[ToolSpec, ...] = TOOLS, **options: Any) -> Known:
+    """A route that has shown one answer as it came, and learned from it."""
+    known = Known(form, tools, **options)
+    known.stream(SHOWN)
+    assert known.counted == {"shown": 1}
+    return known
 
 
 def _parts(events: list[Event]) -> tuple[Part, ...]:
@@ -185,73 +194,57 @@ def _plain(part: Part) -> Part:
     return ToolUse("", part.name, part.arguments) if isinstance(part, ToolUse) else part
 
 
-def plain(text: str, form: str = "sentinel", tools: tuple[ToolSpec, ...] = TOOLS, **options: Any) -> tuple[Part, ...]:
+def plain(text: str, form: str = "sentinel", tools: tuple[ToolSpec, ...] = TOOLS) -> tuple[Part, ...]:
     """What comes of a text where nothing is learned."""
-    known = Known(form, tools, **options)
-    return known.stream(text, learns=False)
+    return Known(form, tools).stream(text, learns=False)
 
 
 WORDS = ["Hm.", " ", "\n", "\n\n", "</think>", "[/THINK]", "<think>", "`", "```\n", "a b", '"', CALL, "<tool", "word"]
 PIECES = st.lists(st.sampled_from([*WORDS, "\n</think>\n\n"]) | st.text(max_size=3), max_size=8).map("".join)
-ROUTES = st.sampled_from(
-    [("sentinel", TOOLS), ("hermes", TOOLS), ("mistral", TOOLS), ("auto", TOOLS), ("sentinel", ())]
-)
+Route = tuple[str, tuple[ToolSpec, ...]]
+ROUTES = st.sampled_from([*((form, TOOLS) for form in ("sentinel", "hermes", "mistral", "auto")), ("sentinel", ())])
 
 
 @given(ROUTES, PIECES, st.sampled_from(["\n</think>\n\n", "</think>", "\n[/THINK]\n"]), PIECES)
 def test_law_a_whole_answer_is_what_it_is_with_the_opening_tag_in_front(
-    route: tuple[str, tuple[ToolSpec, ...]], thought: str, closer: str, rest: str
+    route: Route, thought: str, closer: str, rest: str
 ) -> None:
     text = thought + closer + rest
     known = Known(*route)
     got = known.whole(text)
-    outcomes = [
-        pair
-        for pair in ((), *pairs_of(known.form.grammar, ReasoningConfig()))
-        if got == (plain((pair[0] if pair else "") + text, *route))
-    ]
-    assert outcomes, "it is the text, or the text with an opening tag in front"
+    openers = [opener for opener in ("", *(opener for opener, _ in known.pairs)) if got == plain(opener + text, *route)]
+    assert openers, "it is the text, or the text with an opening tag in front"
     if known.counted:
         assert known.counted == {"moved": 1}
-        assert any(outcomes)
+        assert any(openers)
     else:
         assert got == plain(text, *route)
 
 
 @given(ROUTES, st.data())
-def test_law_a_stream_after_that_is_that_of_a_preopened_route(
-    route: tuple[str, tuple[ToolSpec, ...]], data: st.DataObject
-) -> None:
-    known = Known(*route)
-    known.stream("Hm.\n", "</think>\n\nHello!")
-    assert known.counted == {"shown": 1}
+def test_law_a_stream_after_that_is_that_of_a_preopened_route(route: Route, data: st.DataObject) -> None:
+    known = learned(*route)
     text = data.draw(PIECES) + "</think>" + data.draw(PIECES)
-    assume(not text.lstrip(" \t\r\n").startswith(tuple(o for o, _ in pairs_of(known.form.grammar, ReasoningConfig()))))
-    form, tools = route
-    expected = Known(form, tools, reasoning=ReasoningConfig(tags=THINK, preopened=True))
-    first = pairs_of(known.form.grammar, ReasoningConfig())[0]
-    if first != THINK:  # such an option begins in the format's own
-        expected = Known(form, tools)
-        wanted = expected.stream("<think>", text, learns=False)
+    assume(not text.lstrip(" \t\r\n").startswith(tuple(opener for opener, _ in known.pairs)))
+    if known.pairs[0] != THINK:  # such an option begins in the format's own
+        wanted = Known(*route).stream("<think>", text, learns=False)
     else:
-        wanted = expected.stream(text)
+        wanted = Known(*route, reasoning=ReasoningConfig(tags=THINK, preopened=True)).stream(text)
     assert known.stream(*data.draw(cuts(text))) == wanted
     assert known.whole(text) == wanted
     assert known.counted == {"shown": 1, "known": 2}
 
 
 @given(ROUTES, PIECES, st.data())
-def test_law_what_was_learned_takes_no_answer_away(
-    route: tuple[str, tuple[ToolSpec, ...]], text: str, data: st.DataObject
-) -> None:
+def test_law_what_was_learned_takes_no_answer_away(route: Route, text: str, data: st.DataObject) -> None:
     """Without a closing tag a whole answer is what it always was; of a stream that comes behind what was taken for
     thoughts."""
     assume("</think>" not in text and "[/THINK]" not in text)
     known = Known(*route)
-    known.learned.put(kind_of("", "up", ModelRequest("m", ())), THINK)
+    known.put()
     expected = plain(text, *route)
     assert known.whole(text) == expected
-    known.learned.put(kind_of("", "up", ModelRequest("m", ())), THINK)
+    known.put()
     got = known.stream(*data.draw(cuts(text)))
     if got and isinstance(got[0], Reasoning) and got != expected:
         assert got[0].text.strip(" \t\r\n") == text.strip(" \t\r\n") or "<" in text
@@ -280,7 +273,7 @@ def test_law_cuts_mean_nothing(text: str, learned: bool, data: st.DataObject) ->
     one, other = Known(), Known()
     if learned:
         for known in (one, other):
-            known.learned.put(kind_of("", "up", ModelRequest("m", ())), THINK)
+            known.put()
     assert one.stream(*data.draw(cuts(text))) == other.stream(text)
     assert one.counted == other.counted
 
@@ -339,40 +332,36 @@ def test_a_tag_in_the_arguments_of_a_call_is_data(form: str, call: str) -> None:
 def test_what_the_server_has_set_apart_is_not_set_apart_again() -> None:
     known = Known()
     assert known.whole(Reasoning("Hm."), "One.\n</think>\n\nTwo.") == (Reasoning("Hm."), Text("One.\n</think>\n\nTwo."))
-    known.whole("Hm.\n</think>\n\nHello!")
+    known.whole(SHOWN)
     stage = known.stage(whole=False)
     events = [Open(0, BlockKind.REASONING), Delta(0, "Hm."), Close(0), Open(1, BlockKind.TEXT), Delta(1, "Hi")]
     out = stage.feed([START, *events, Close(1), Finish()])
     assert _parts(out) == (Reasoning("Hm."), Text("Hi"))
 
 
-def test_a_call_that_the_server_has_set_apart_is_something_to_read() -> None:
-    for whole in (True, False):
-        known = Known()
-        call = [Open(1, BlockKind.TOOL_CALL, name="f", call_id="c"), Delta(1, "{}"), Close(1)]
-        text = [Open(0, BlockKind.TEXT), Delta(0, "Hm.\n</think>\n\n"), Close(0)]
-        out = known.stage(whole=whole).feed([START, *text, *call, Finish("tool_calls")])
-        assert known.counted == {"moved" if whole else "shown": 1}
-        if whole:
-            assert _parts(out) == (Reasoning("Hm.\n"), ToolUse("", "f", "{}"))
+@every("whole", [True, False])
+def test_a_call_that_the_server_has_set_apart_is_something_to_read(whole: bool) -> None:
+    known = Known()
+    call = [Open(1, BlockKind.TOOL_CALL, name="f", call_id="c"), Delta(1, "{}"), Close(1)]
+    text = [Open(0, BlockKind.TEXT), Delta(0, "Hm.\n</think>\n\n"), Close(0)]
+    out = known.stage(whole=whole).feed([START, *text, *call, Finish("tool_calls")])
+    assert known.counted == {"moved" if whole else "shown": 1}
+    assert not whole or _parts(out) == (Reasoning("Hm.\n"), ToolUse("", "f", "{}"))
 
 
 def test_each_choice_begins_where_it_begins() -> None:
-    known = Known()
-    texts = ["Hm.\n</think>\n\nHello!", "Hello!"]
     events: list[Event] = [START]
-    for block, text in enumerate(texts):
+    for block, text in enumerate([SHOWN, "Hello!"]):
         events += [Open(block, BlockKind.TEXT, choice=block), Delta(block, text), Close(block)]
-    out = known.stage(whole=True).feed([*events, Finish("stop", others=("stop",))])
+    out = Known().stage(whole=True).feed([*events, Finish("stop", others=("stop",))])
     assert [choice.parts for choice in fold(out).choices] == [(Reasoning("Hm.\n"), Text("Hello!")), (Text("Hello!"),)]
 
 
 def test_a_whole_answer_that_broke_off_says_nothing() -> None:
     known = Known()
-    out = known.stage(whole=True).feed(
-        [START, Open(0, BlockKind.TEXT), Delta(0, "Hm.\n</think>\n\nHel"), Fault(BackendFault("gone"))]
-    )
-    assert "".join(event.text for event in out if isinstance(event, Delta)) == "Hm.\n</think>\n\nHel"
+    broken = [Open(0, BlockKind.TEXT), Delta(0, SHOWN[:-3]), Fault(BackendFault("gone"))]
+    out = known.stage(whole=True).feed([START, *broken])
+    assert "".join(event.text for event in out if isinstance(event, Delta)) == SHOWN[:-3]
     assert not known.learned
 
 
@@ -398,34 +387,29 @@ def test_a_whole_answer_with_nothing_to_find_is_left_alone() -> None:
 # --- what a route learns --------------------------------------------------------------------------------------------
 
 
-def test_it_is_forgotten_when_an_answer_opens_its_thoughts_itself() -> None:
-    for pieces in (["<thi", "nk>Hm.</think>Hello!"], ["\n<think>Hm.</think>Hello!"]):
-        known = Known()
-        known.stream("Hm.\n</think>\n\nHello!")
-        assert known.stream(*pieces) == (Reasoning("Hm."), Text("Hello!"))
-        assert known.stream("Hi") == (Text("Hi"),)
-        assert known.counted == {"shown": 1}
+@every("pieces", [["<thi", "nk>Hm.</think>Hello!"], ["\n<think>Hm.</think>Hello!"]])
+def test_it_is_forgotten_when_an_answer_opens_its_thoughts_itself(pieces: list[str]) -> None:
+    known = learned()
+    assert known.stream(*pieces) == (Reasoning("Hm."), Text("Hello!"))
+    assert known.stream("Hi") == (Text("Hi"),)
+    assert known.counted == {"shown": 1}
 
 
-def test_an_answer_without_a_closing_tag_is_seen_and_its_call_is_made() -> None:
-    for text, parts in (("Hello!", (Text("Hello!"),)), (CALL, (ToolUse("", "f", "{}"),))):
-        known = Known()
-        known.stream("Hm.\n</think>\n\nHello!")
-        assert known.stream(text[:3], text[3:]) == (Reasoning(text), *parts)
-        assert known.counted == {"shown": 1, "repeated": 1}
-        assert known.stream(text) == parts
+@every(("text", "part"), [("Hello!", Text("Hello!")), (CALL, ToolUse("", "f", "{}"))])
+def test_an_answer_without_a_closing_tag_is_seen_and_its_call_is_made(text: str, part: Part) -> None:
+    known = learned()
+    assert known.stream(text[:3], text[3:]) == (Reasoning(text), part)
+    assert known.counted == {"shown": 1, "repeated": 1}
+    assert known.stream(text) == (part,)
 
 
 @every(("form", "call"), IN_ARGUMENTS)
 def test_a_tag_in_the_arguments_of_a_call_does_not_end_thoughts_that_were_only_expected(form: str, call: str) -> None:
     """A model that does not think this time and calls at once: the call is made."""
-    known = Known(form)
-    known.stream("Hm.\n</think>\n\nHello!")
-    assert known.whole(call) == plain(call, form)
-    known.stream("Hm.\n</think>\n\nHello!")
+    assert learned(form).whole(call) == plain(call, form)
+    known = learned(form)
     *_, last = known.stream(call)
-    assert (last,) == plain(call, form)
-    assert known.stream(call) == plain(call, form)
+    assert (last,) == known.stream(call) == plain(call, form)
 
 
 @every("text", [CALL, f"Hm. {CALL}", f"{CALL}\n</think>\n\nHello!"])
@@ -433,22 +417,19 @@ def test_no_call_is_made_twice(text: str) -> None:
     """Where calls in thoughts count, what was taken for a thought has made its call."""
     known = Known(reasoning=ReasoningConfig(scan_calls=True))
     for ask in (known.stream, known.whole):
-        known.stream("Hm.\n</think>\n\nHello!")
+        known.stream(SHOWN)
         assert [type(part) for part in ask(text)].count(ToolUse) == 1
 
 
 def test_an_answer_cut_off_by_its_length_says_nothing() -> None:
-    known = Known()
-    known.stream("Hm.\n</think>\n\nHello!")
+    known = learned()
     assert known.stream("Hm. Let me", reason="length") == (Reasoning("Hm. Let me"),)
     assert known.whole("Hm. Let me", reason="length") == (Text("Hm. Let me"),)
     assert known.stream("Hm.</think>Hello!") == (Reasoning("Hm."), Text("Hello!"))
 
 
 def test_what_is_longer_than_a_block_may_be_is_not_kept() -> None:
-    known = Known()
-    known.stream("Hm.\n</think>\n\nHello!")
-    stage = known.stage(whole=False, block_bytes=1000)
+    stage = learned().stage(whole=False, block_bytes=1000)
     out = stage.feed([START, Open(0, BlockKind.TEXT), *(Delta(0, "x" * 300) for _ in range(5)), Close(0), Finish()])
     assert _parts(out) == (Reasoning("x" * 1500),)
 
@@ -479,14 +460,14 @@ def test_what_is_learned_holds_for_requests_of_that_kind(other: tuple[str, str, 
 
 
 def test_little_is_remembered() -> None:
-    learned = PreopenedMemory()
-    assert [learned.is_first_time(what) for what in ("a", "b", "a")] == [True, True, False]
+    memory = PreopenedMemory()
+    assert [memory.is_first_time(what) for what in ("a", "b", "a")] == [True, True, False]
     pair: Pair = THINK
     for number in range(2 * MAX_LEARNED):
-        learned.put(kind_of("", "up", ModelRequest(f"m{number}", ())), pair)
-    assert len(learned) == MAX_LEARNED
-    assert learned.pair(kind_of("", "up", ModelRequest("m0", ()))) is None
-    assert learned.pair(kind_of("", "up", ModelRequest(f"m{2 * MAX_LEARNED - 1}", ()))) == pair
+        memory.put(kind_of("", "up", ModelRequest(f"m{number}", ())), pair)
+    assert len(memory) == MAX_LEARNED
+    assert memory.pair(kind_of("", "up", ModelRequest("m0", ()))) is None
+    assert memory.pair(kind_of("", "up", ModelRequest(f"m{2 * MAX_LEARNED - 1}", ()))) == pair
 
 
 def test_the_log_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -494,7 +475,7 @@ def test_the_log_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
     known = Known()
     asked = ModelRequest("m\nforged " + "x" * 1000, ())
     for _ in range(3):
-        known.stream("Hm.\n</think>\n\nHello!", request=asked)
+        known.stream(SHOWN, request=asked)
     (line,) = caplog.messages
     assert 'answers of "m\\nforged' in line
     assert "\n" not in line
@@ -504,5 +485,5 @@ def test_the_log_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_nothing_is_learned_of_a_source_that_is_no_server() -> None:
     known = Known()
-    assert known.whole("Hm.\n</think>\n\nHello!", server=None) == (Reasoning("Hm.\n"), Text("Hello!"))
+    assert known.whole(SHOWN, server=None) == (Reasoning("Hm.\n"), Text("Hello!"))
     assert not known.learned

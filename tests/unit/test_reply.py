@@ -38,6 +38,8 @@ from toolwire.pipeline.chain.middleware import Layer
 from toolwire.stream_grammar import check, normalise
 
 START = Start("id", "m", 1)
+SAID: list[Event] = [START, *text_block(0, "a")]
+WHOLE: list[Event] = [*SAID, Finish()]
 
 
 async def collect(reply: Reply) -> list[Event]:
@@ -45,10 +47,15 @@ async def collect(reply: Reply) -> list[Event]:
 
 
 def runner(*, skip: bool) -> Layer:
-    async def never(request: object, handler: object) -> None:
-        raise AssertionError
+    """Its name and its policy are used."""
+    return Layer("bad", None, skip, lambda name: None)  # type: ignore[arg-type]
 
-    return Layer("bad", never, skip, lambda name: None)  # type: ignore[arg-type]  # only its name and policy are used
+
+def is_defect(event: Event) -> bool:
+    """Whether the stream ends under the name of the runner, and says no more."""
+    assert isinstance(event, Fault)
+    assert isinstance(event.error, Defect)
+    return "'bad'" in event.error.message and "boom" not in event.error.message
 
 
 def refuse(event: Event) -> Event:
@@ -62,6 +69,18 @@ def break_down(event: Event) -> Event:
 async def same(batches: Batches) -> Batches:
     async for batch in batches:
         yield batch
+
+
+def suffix(mark: str) -> Any:
+    """Of every piece of text."""
+    return lambda event: Delta(event.block, event.text + mark) if isinstance(event, Delta) else event
+
+
+def chain_of(reply: Reply) -> Any:
+    """The stages, which need not wait for anything."""
+    chain = reply.chain()
+    assert chain is not None
+    return chain
 
 
 @given(streams())
@@ -80,41 +99,23 @@ def normalise_each(events: list[Event]) -> dict[int, list[Event]]:
     return out
 
 
-def test_only_the_wanted_kinds_are_seen() -> None:
+@every(
+    ("wants", "at"),
+    [(Kind.TEXT, [1, 2, 3]), (Kind.REASONING, [4, 5, 6]), (Kind.CALL, [7, 8, 9]), (Kind.EDGES, [0, 10])],
+)
+def test_only_the_wanted_kinds_are_seen(wants: Kind, at: list[int]) -> None:
     seen: list[Event] = []
-
-    def look(event: Event) -> Event:
-        seen.append(event)
-        return event
-
-    events: list[Event] = [
-        START,
-        *text_block(0, "a"),
-        Open(1, BlockKind.REASONING),
-        Delta(1, "r"),
-        Close(1),
-        *Call(2, ToolUse("c", "f", "{}")).events(),
-        Finish(),
-    ]
-    expect = {
-        Kind.TEXT: events[1:4],
-        Kind.REASONING: events[4:7],
-        Kind.CALL: events[7:10],
-        Kind.EDGES: [events[0], events[-1]],
-    }
-    for wants, wanted in expect.items():
-        seen.clear()
-        assert MapStage(look, wants, None).feed(events) == events
-        assert seen == wanted
+    thought = [Open(1, BlockKind.REASONING), Delta(1, "r"), Close(1)]
+    events = [*SAID, *thought, *Call(2, ToolUse("c", "f", "{}")).events(), Finish()]
+    assert MapStage(lambda event: seen.append(event) or event, wants, None).feed(events) == events
+    assert seen == [events[place] for place in at]
 
 
 @every("skip", [True, False])
 def test_what_breaks_at_a_call_of_a_whole_answer_breaks_as_in_its_events(skip: bool) -> None:
     def work(event: Event) -> Event:
         assert isinstance(event, Call)
-        if event.use.name == "bad":
-            raise KeyError("boom")
-        return Call(event.block, replace(event.use, name="other"))
+        return break_down(event) if event.use.name == "bad" else Call(event.block, replace(event.use, name="other"))
 
     def answer(*names: str) -> ModelReply:
         parts = tuple(ToolUse(str(number), name, "{}") for number, name in enumerate(names))
@@ -128,27 +129,21 @@ def test_what_breaks_at_a_call_of_a_whole_answer_breaks_as_in_its_events(skip: b
     if skip:
         assert stage().whole(reply) == fold(events) == answer("other", "bad", "good"), "switched off from there on"
     else:
-        assert isinstance(events[-1], Fault)
+        assert is_defect(events[-1])
         with pytest.raises(Defect):
             stage().whole(reply)
 
 
 async def test_stages_run_in_the_order_of_declaration() -> None:
-    def suffix(mark: str) -> object:
-        def add(event: Event) -> Event:
-            return Delta(event.block, event.text + mark) if isinstance(event, Delta) else event
-
-        return add
-
     async def shout(batches: Batches) -> Batches:
         async for batch in batches:
             yield [Delta(e.block, e.text.upper()) if isinstance(e, Delta) else e for e in batch]
 
     reply = Reply.of([START, *text_block(0, "x"), Finish()])
-    reply.map(suffix("a"), Kind.TEXT)  # type: ignore[arg-type]
+    reply.map(suffix("a"), Kind.TEXT)
     reply.rewrite(shout)
-    reply.map(suffix("b"), Kind.TEXT)  # type: ignore[arg-type]
-    reply.map(suffix("c"), Kind.TEXT)  # type: ignore[arg-type]
+    reply.map(suffix("b"), Kind.TEXT)
+    reply.map(suffix("c"), Kind.TEXT)
     assert Delta(0, "XAbc") in await collect(reply)
 
 
@@ -167,13 +162,12 @@ async def test_the_whole_answer_may_be_rewritten() -> None:
 
 
 async def test_nothing_comes_after_the_end() -> None:
-    reply = Reply.of([START, Finish()])
-
     async def more(batches: Batches) -> Batches:
         async for batch in batches:
             yield batch
         yield [START]
 
+    reply = Reply.of([START, Finish()])
     reply.rewrite(more)
     assert await collect(reply) == [START, Finish()]
 
@@ -193,7 +187,7 @@ async def test_every_stage_is_over_when_the_answer_is(leaves: str) -> None:
 
         return stage
 
-    reply = Reply.of([START, *text_block(0, "a"), Finish()])
+    reply = Reply.of(WHOLE)
     reply.owner = runner(skip=False)
     reply.rewrite(keeping("inner"))
     reply.rewrite(keeping("outer"))
@@ -208,14 +202,11 @@ async def test_every_stage_is_over_when_the_answer_is(leaves: str) -> None:
 
 def test_a_broken_stage_ends_the_stream_under_its_name(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
-        out = MapStage(break_down, Kind.TEXT, runner(skip=False)).feed([START, *text_block(0, "a"), Finish()])
-    assert out[0] == START
-    assert isinstance(out[1], Fault)
-    assert isinstance(out[1].error, Defect)
-    assert "'bad'" in out[1].error.message
+        first, last, *_ = MapStage(break_down, Kind.TEXT, runner(skip=False)).feed(WHOLE)
+    assert first == START
+    assert is_defect(last)
     assert "'bad'" in caplog.text
-    assert "boom" not in out[1].error.message
-    out = MapStage(refuse, Kind.TEXT, runner(skip=True)).feed([START, *text_block(0, "a")])
+    out = MapStage(refuse, Kind.TEXT, runner(skip=True)).feed(SAID)
     assert out == [START, Fault(ClientFault("no"))], "an error of the gateway is the fault itself"
 
 
@@ -229,20 +220,18 @@ async def test_the_last_event_waits_and_nothing_else_does() -> None:
         assert isinstance(last, Finish)
         return Finish(last.reason, Usage(1, 2))
 
-    reply = Reply.of([START, *text_block(0, "a"), Finish("length")])
+    said, last = [*SAID, Finish("length")], Finish("length", Usage(1, 2))
+    reply = Reply.of(said)
     reply.finish(price)
     reply.watch(order.append)
-    chain = reply.chain()
-    assert chain is not None
-    assert chain.feed([START, *text_block(0, "a"), Finish("length")]) == [START, *text_block(0, "a")]
+    chain = chain_of(reply)
+    assert chain.feed(said) == order == SAID
     assert chain.waits
-    assert order == [START, *text_block(0, "a")]
     gate.set()
-    assert await chain.settle() == [Finish("length", Usage(1, 2))]
+    assert await chain.settle() == [last]
     assert not chain.waits
-    assert order[-2:] == ["asked", Finish("length", Usage(1, 2))]
-    order.clear()
-    assert await collect(reply) == [START, *text_block(0, "a"), Finish("length", Usage(1, 2))]
+    assert order[-2:] == ["asked", last]
+    assert await collect(reply) == [*SAID, last]
 
 
 class Other(Stage):
@@ -300,8 +289,7 @@ async def test_another_answer_may_be_given_up(begun: bool) -> None:
     reply.watch(lambda event: seen.append(START))
     Other(text_block(0, "a"), text_block(1, "b")).declare(reply)
     reply.watch(seen.append)
-    chain = reply.chain()
-    assert chain is not None
+    chain = chain_of(reply)
     assert chain.feed([Finish()]) == []
     assert await chain.settle() == []
     assert chain.continues
@@ -319,7 +307,7 @@ async def test_what_a_stage_ended_early_does_not_go_on() -> None:
     async def settled(event: Event) -> Event:
         raise AssertionError("nothing is settled after the end")
 
-    reply = Reply(StaticSource([START, *text_block(0, "a"), Finish()]), streamed=False)
+    reply = Reply(StaticSource(WHOLE), streamed=False)
     reply.finish(settled)
     reply.owner = runner(skip=False)
     reply.map(refuse, Kind.TEXT)
@@ -372,49 +360,33 @@ async def test_a_broken_settler_or_watcher_ends_the_stream_or_is_skipped(skip: b
         if isinstance(event, Delta):
             raise KeyError("boom")
 
-    events: list[Event] = [START, *text_block(0, "a"), Finish()]
     for declare in (lambda reply: reply.finish(settle), lambda reply: reply.watch(watch)):
-        reply = Reply.of(events)
+        reply = Reply.of(WHOLE)
         reply.owner = runner(skip=skip)
         declare(reply)
         got = await collect(reply)
-        if skip:
-            assert got == events
-        else:
-            assert isinstance(got[-1], Fault)
-            assert isinstance(got[-1].error, Defect)
+        assert got == WHOLE if skip else is_defect(got[-1])
 
 
-def test_who_only_looks_on_leaves_a_reply_untouched() -> None:
-    async def settle(last: Event) -> None:
-        pass
+async def test_who_only_looks_on_leaves_a_reply_untouched() -> None:
+    async def other(last: Event) -> Event:
+        return Finish("length")
 
-    async def fill(last: Event) -> Event:
-        return last
-
-    reply = Reply.of([])
+    reply = Reply.of([START, Finish()])
     reply.watch(lambda event: None)
-    reply.finish(settle, changes=False)
+    reply.finish(other, changes=False)
     assert not reply.touched
+    assert await collect(reply) == [START, Finish()], "what is given all the same is not used"
     changing: list[Callable[[Reply], None]] = [
         lambda reply: reply.map(lambda event: event, Kind.EDGES),
         lambda reply: reply.map(Other()),
-        lambda reply: reply.finish(fill),
+        lambda reply: reply.finish(other),
         lambda reply: reply.rewrite(same),
     ]
     for declare in changing:
         reply = Reply.of([])
         declare(reply)
         assert reply.touched
-
-
-async def test_who_promises_to_change_nothing_does_not() -> None:
-    async def other(last: Event) -> Event:
-        return Finish("length")
-
-    reply = Reply.of([START, Finish()])
-    reply.finish(other, changes=False)
-    assert await collect(reply) == [START, Finish()]
     with pytest.raises(TypeError, match="Kind"):
         reply.map(lambda event: event, Kind.NONE)
 
@@ -430,7 +402,7 @@ async def test_a_rewriting_may_come_before_whatever_changes_the_answer() -> None
 
         return noted
 
-    reply = Reply.of([START, *text_block(0, "a"), Finish()])
+    reply = Reply.of(WHOLE)
     reply.watch(lambda event: seen.append("watched") if isinstance(event, Delta) else None)
     reply.map(lambda event: Delta(0, "b") if isinstance(event, Delta) else event, Kind.TEXT)
     reply.rewrite(notes("last "))
@@ -444,6 +416,7 @@ async def test_a_rewriting_may_come_before_whatever_changes_the_answer() -> None
 @every("skip", [True, False])
 async def test_what_takes_the_place_of_the_end_may_break(what: str, skip: bool, streamed: bool) -> None:
     closed: list[bool] = []
+    begins = what != "gives no event"
 
     async def further() -> Following:
         try:
@@ -453,29 +426,28 @@ async def test_what_takes_the_place_of_the_end_may_break(what: str, skip: bool, 
             closed.append(True)
 
     async def go_on(last: Event) -> Event | Following:
-        return further() if what != "gives no event" else 7  # type: ignore[return-value]
+        return further() if begins else 7  # type: ignore[return-value]
 
-    reply = Reply(StaticSource([START, *text_block(0, "a"), Finish()]), streamed=streamed)
+    reply = Reply(StaticSource(WHOLE), streamed=streamed)
     reply.owner = runner(skip=skip)
     reply.finish(go_on)
-    got = await collect(reply)
-    *said, last = got
-    assert said == [START, *text_block(0, "a"), *([] if what == "gives no event" else text_block(1, "b"))]
-    assert closed == ([] if what == "gives no event" else [True])
+    *said, last = await collect(reply)
+    assert said == [*SAID, *(text_block(1, "b") if begins else [])]
+    assert closed == [True] * begins
     if what == "refuses":
         assert last == Fault(ClientFault("no"))
-    elif skip:
-        assert last == Finish()
     else:
-        assert isinstance(last, Fault)
-        assert isinstance(last.error, Defect)
+        assert last == Finish() if skip else is_defect(last)
 
 
-@pytest.mark.parametrize("after", ["nothing", "the first read", "all"])
-@pytest.mark.parametrize("gives", [True, False])
+@pytest.mark.parametrize(
+    ("after", "gives", "shown"),
+    [("nothing", True, 0), ("nothing", False, 0), ("the first read", True, 1), ("the first read", False, 0),
+     ("all", True, 4), ("all", False, 0)],
+)  # fmt: skip
 @pytest.mark.parametrize("skip", [True, False])
 async def test_a_broken_rewriting_ends_the_stream_or_is_skipped(
-    skip: bool, gives: bool, after: str, caplog: pytest.LogCaptureFixture
+    skip: bool, gives: bool, after: str, shown: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def breaks(batches: Batches) -> Batches:
         if after == "nothing":
@@ -489,29 +461,22 @@ async def test_a_broken_rewriting_ends_the_stream_or_is_skipped(
 
     class Reads(StaticSource):
         async def batches(self) -> Batches:
-            for event in events[:-1]:
+            for event in SAID:
                 yield [event]
-            if after == "all" and gives:
-                return
-            yield events[-1:]
+            if not (after == "all" and gives):
+                yield [Finish()]
 
-    events: list[Event] = [START, *text_block(0, "a"), Finish()]
     reply = Reply(Reads([]), streamed=True)
     reply.owner = runner(skip=skip)
     reply.rewrite(breaks)
     with caplog.at_level(logging.ERROR):
         got = await collect(reply)
     assert "'bad'" in caplog.text
-    if skip and not (gives and after != "nothing"):
-        assert got == events
+    if skip and not shown:
+        assert got == WHOLE
     else:
-        *said, fault = got
-        assert said == (
-            [] if after == "nothing" or not gives else events[:1] if after == "the first read" else events[:-1]
-        )
-        assert isinstance(fault, Fault)
-        assert isinstance(fault.error, Defect)
-        assert "'bad'" in fault.error.message
+        assert got[:-1] == SAID[:shown]
+        assert is_defect(got[-1])
 
 
 async def test_what_breaks_further_in_is_not_the_rewritings_fault() -> None:
@@ -580,15 +545,12 @@ def test_who_only_looks_gets_them_at_their_end(status: BlockStatus) -> None:
     assert stage.feed(Call(2, ToolUse("d", "g", "{}")).events()) == []
 
 
-def test_who_only_looks_may_still_end_the_answer() -> None:
-    stage = MapStage(refuse, Kind.FINISHED_CALL, runner(skip=False), live=True)
-    *passed, fault = stage.feed(live_call(1, "{", "}"))
-    assert passed == live_call(1, "{", "}")[:-1]
+def test_who_only_looks_may_still_end_the_answer_or_be_switched_off() -> None:
+    first = live_call(1, "{", "}")
+    *passed, fault = MapStage(refuse, Kind.FINISHED_CALL, runner(skip=False), live=True).feed(first)
+    assert passed == first[:-1]
     assert isinstance(fault, Fault)
-
-
-def test_what_was_passed_on_is_not_repeated_when_a_stage_is_switched_off() -> None:
     stage = MapStage(break_down, Kind.FINISHED_CALL, runner(skip=True), live=True)
     held = Call(2, ToolUse("d", "g", "{}")).events()
-    first = live_call(1, "{", "}")
-    assert stage.feed([held[0], *first, *held[1:]]) == [*first[:-1], held[0], first[-1], *held[1:]]
+    out = stage.feed([held[0], *first, *held[1:]])
+    assert out == [*first[:-1], held[0], first[-1], *held[1:]], "what was passed on is not repeated"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ DONE = b"data: [DONE]\n\n"
 TEXT = frame(chunk({"content": "word " * 400}))
 LAST = frame(chunk({}, "stop"))
 TOOLS = {"tools": [function("f")]}
+BODY = {"model": "m", "messages": USER, "stream": True}
 
 
 class Wire(WireSource):
@@ -65,9 +67,8 @@ class Wire(WireSource):
     def resume(self) -> None:
         self._flows.set()
 
-    async def batches(self) -> AsyncIterator[list[Any]]:
+    def batches(self) -> AsyncIterator[list[Any]]:
         raise AssertionError("read as bytes")
-        yield []
 
     async def body(self) -> bytes:
         raise AssertionError("streamed")
@@ -106,35 +107,29 @@ def bodies() -> list[bytes | None]:
 @pytest.fixture
 async def serve(bodies: list[bytes | None]) -> AsyncIterator[Callable[..., Any]]:
     """A gateway in front of a source, with one more middleware if one is given."""
-    clients: list[TestClient[Any, Any]] = []
+    async with AsyncExitStack() as stack:
 
-    async def start(source: Wire, middleware: Any = None, **server: Any) -> TestClient[Any, Any]:
-        backend = WireBackend("wire", BackendConfig(kind="wire"), LimitsConfig())
-        backend.protocol = source.protocol
-        backend.source, backend.bodies = source, bodies
-        plugins = registries()
-        plugins.backends.register("wire", lambda name, config, limits: backend)
-        chain = ["transformation", "injection", "forwarding"]
-        if middleware is not None:
-            plugins.middlewares.register("extra", middleware)
-            chain.insert(0, "extra")
-        overrides = {"backends": {"wire": {"kind": "wire"}}, "chain": chain, "server": server}
-        config = load(None, env={}, overrides=overrides)
-        client: TestClient[Any, Any] = TestClient(TestServer(create_app(config, plugins=plugins)))
-        await client.start_server()
-        clients.append(client)
-        return client
+        async def start(source: Wire, middleware: Any = None, **server: Any) -> TestClient[Any, Any]:
+            backend = WireBackend("wire", BackendConfig(kind="wire"), LimitsConfig())
+            backend.protocol = source.protocol
+            backend.source, backend.bodies = source, bodies
+            plugins = registries()
+            plugins.backends.register("wire", lambda name, config, limits: backend)
+            chain = ["transformation", "injection", "forwarding"]
+            if middleware is not None:
+                plugins.middlewares.register("extra", middleware)
+                chain.insert(0, "extra")
+            overrides = {"backends": {"wire": {"kind": "wire"}}, "chain": chain, "server": server}
+            app = create_app(load(None, env={}, overrides=overrides), plugins=plugins)
+            return await stack.enter_async_context(TestClient(TestServer(app)))
 
-    yield start
-    for client in clients:
-        await client.close()
+        yield start
 
 
 async def test_a_slow_client_holds_the_backend_back(serve: Callable[..., Any]) -> None:
     source = Wire([TEXT * 32] * 800 + [LAST + DONE])  # 50 MB: more than all buffers between the two
     client = await serve(source)
-    body = {"model": "m", "messages": USER, "stream": True}
-    async with asyncio.timeout(GUARD_S), client.post(CHAT, json=body) as response:
+    async with asyncio.timeout(GUARD_S), client.post(CHAT, json=BODY) as response:
         await source.paused.wait()
         assert source.given < len(source.reads)
         size, tail = 0, b""
@@ -181,7 +176,7 @@ async def test_the_clients_bytes_are_let_go_when_the_answer_has_begun(
         return await handler(request)
 
     client = await serve(Slow([]), look, keepalive_s=0.001)
-    async with client.post(CHAT, json={"model": "m", "messages": USER, "stream": True, **extra}) as response:
+    async with client.post(CHAT, json={**BODY, **extra}) as response:
         assert (await response.content.readline()).startswith(b":")
         (request,) = seen
         origin = request[EXCHANGE].received.origin
@@ -210,7 +205,7 @@ async def test_who_asks_again_afterwards_has_the_request_written_anew(
             reply.finish(again)
 
     client = await serve(Wire([TEXT, LAST + DONE]), Again)
-    async with client.post(CHAT, json={"model": "m", "messages": USER, "stream": True}) as response:
+    async with client.post(CHAT, json=BODY) as response:
         assert (await response.read()).endswith(DONE)
     first, second = bodies
     assert first is not None
@@ -227,8 +222,7 @@ async def test_a_stream_that_the_backend_leaves_open_ends_for_the_client(
             await asyncio.Event().wait()
 
     client = await serve(Open([]))
-    body = {"model": "m", "messages": USER, "stream": True, **extra}
-    async with asyncio.timeout(GUARD_S), client.post(CHAT, json=body) as response:
+    async with asyncio.timeout(GUARD_S), client.post(CHAT, json={**BODY, **extra}) as response:
         assert (await response.read()).endswith(DONE)
 
 
@@ -243,7 +237,6 @@ async def test_who_stands_around_the_gateway_reads_the_body_when_all_is_sent() -
 
     app = create_app(load(None, env={}, overrides={"backends": {"m": {"kind": "mock"}}}))
     app.middlewares.insert(0, around)
-    body = {"model": "m", "messages": USER, "stream": True}
-    async with TestClient(TestServer(app)) as client, client.post(CHAT, json=body) as response:
+    async with TestClient(TestServer(app)) as client, client.post(CHAT, json=BODY) as response:
         assert (await response.read()).endswith(DONE)
-    assert [json.loads(each) for each in read] == [body]
+    assert [json.loads(each) for each in read] == [BODY]

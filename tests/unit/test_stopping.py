@@ -26,9 +26,8 @@ def naive(text: str, sequences: list[str]) -> tuple[str, str | None]:
 
 def answer(pieces: list[str]) -> list[list[Event]]:
     """As it comes, read by read."""
-    body = [[Delta(0, piece)] for piece in pieces]
-    end: list[Event] = [Close(0), Finish("stop", Usage(9, 4))]
-    return [[Start("r", "m", 1), Open(0, BlockKind.TEXT)], *body, end]
+    begin: list[Event] = [Start("r", "m", 1), Open(0, BlockKind.TEXT)]
+    return [begin, *([Delta(0, piece)] for piece in pieces), [Close(0), Finish("stop", Usage(9, 4))]]
 
 
 def through(stage: StopStage, reads: list[list[Event]]) -> list[Event]:
@@ -44,14 +43,12 @@ small = st.text("ab#", max_size=12)
 def test_the_sequence_that_is_complete_first_ends_it(
     data: st.DataObject | None, text: str, sequences: list[str]
 ) -> None:
-    pieces = [*text] if data is None else data.draw(cuts(text))
-    out = through(StopStage(sequences, 40), answer(pieces))
+    reads = answer([*text] if data is None else data.draw(cuts(text)))
+    untouched = fold([event for read in reads for event in read])
+    out = through(StopStage(sequences, 40), reads)
     check(out)
-    reply = fold(out)
-    assert (reply.text, reply.choices[0].stop_sequence) == naive(text, sequences)
-    whole = through(StopStage(sequences, 40), [unfold(fold([e for read in answer(pieces) for e in read]))])
-    assert (fold(whole).text, fold(whole).choices[0].stop_sequence) == naive(text, sequences)
-    untouched = fold([e for read in answer(pieces) for e in read])
+    for reply in (fold(out), fold(through(StopStage(sequences, 40), [unfold(untouched)]))):
+        assert (reply.text, reply.choices[0].stop_sequence) == naive(text, sequences)
     assert (StopStage(sequences, 40).whole(untouched) is untouched) is (naive(text, sequences)[1] is None)
 
 
@@ -89,14 +86,13 @@ def test_what_is_held_when_it_breaks_off_is_shown() -> None:
 
 
 def test_the_gateways_own_is_not_named() -> None:
-    reply = fold(StopStage(["#", "b"], 1, own=["##", "b"]).feed(unfold(plain_answer("a ##"))))
-    assert (reply.text, reply.choices[0].stop_sequence) == ("a ", "#")
-    reply = fold(StopStage([], 1, own=["##"]).feed(unfold(plain_answer("a ##"))))
-    assert (reply.text, reply.choices[0].stop_sequence, reply.choices[0].reason) == ("a ", None, "stop")
-
-
-def plain_answer(*texts: str) -> ModelReply:
-    return ModelReply("r", "m", 1, tuple(ReplyChoice((Text(text),), "length") for text in texts), Usage(3, 2))
+    events = unfold(ModelReply("r", "m", 1, (ReplyChoice((Text("a ##"),), "length"),), Usage(3, 2)))
+    for stage, said in (
+        (StopStage(["#", "b"], 1, own=["##", "b"]), ("a ", "#", "stop")),
+        (StopStage([], 1, own=["##"]), ("a ", None, "stop")),
+    ):
+        reply = fold(stage.feed(list(events)))
+        assert (reply.text, reply.choices[0].stop_sequence, reply.choices[0].reason) == said
 
 
 @given(st.data(), st.lists(small, min_size=2, max_size=3))

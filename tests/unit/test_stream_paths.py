@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from tests.cases import every
 from tests.chunks import reads
 from tests.options import route_options
+from tests.unit.test_reply import runner
 from toolwire.config import LimitsConfig, ReasoningConfig, RouteOptions
+from toolwire.errors import ClientFault
 from toolwire.events import Event, Kind
 from toolwire.folding import Folding
 from toolwire.formats.engine.results import Escapes
@@ -46,18 +48,10 @@ OPTIONS = {
     "stop after a call": route_options(stop_after_call=True),
     "calls as they come": route_options(argument_streaming=0),
 }
+FAMILIES = (sentinel, hermes, bare_json, harmony, auto)
 FORMATS = {
     format.name: format
-    for format in (
-        sentinel.FORMAT,
-        hermes.FORMAT,
-        bare_json.FORMAT,
-        qwen.QWEN3_CODER,
-        harmony.FORMAT,
-        pythonic.PYTHONIC,
-        deepseek.V31,
-        auto.FORMAT,
-    )
+    for format in (*(family.FORMAT for family in FAMILIES), qwen.QWEN3_CODER, pythonic.PYTHONIC, deepseek.V31)
 }
 WRITERS: dict[str, Any] = {"chat": ChatWriter, "responses": ResponsesWriter, "messages": MessagesWriter}
 _IDS = re.compile(rb'((?:call|chatcmpl|resp|msg|fc|rs|ctc|toolu)[-_]|"completed_at":)[0-9a-f]{8,}')
@@ -78,23 +72,18 @@ def pair(
     options: str, style: str, client: str, *, parallel: bool = True, scanned: bool = True, learned: str = ""
 ) -> tuple[tuple[Transcode, Folding, Folding], tuple[FastPath, Folding, Folding]]:
     """The same path twice, once by events, once with the gate, each with what its watchers have added up."""
+    route = OPTIONS[options]
 
     def parts() -> tuple[ChatReader, StageChain, Any, Folding, Folding]:
         before, after = Folding(), Folding()
         offer = OfferedTools((ToolSpec("f"),), ToolChoice(), parallel, FORMATS[style], (ToolSpec("f"),))
-        live = OPTIONS[options].calls.argument_streaming == 0
-        scan = ScanStage(
-            offer,
-            OPTIONS[options],
-            LimitsConfig(),
-            lambda name: None,
-            stream_after=(lambda: 0) if live else None,
-            preopened=beginning(learned),
-        )
+        live = route.calls.argument_streaming == 0
+        after_ms = (lambda: 0) if live else None
+        begins = beginning(learned)
+        scan = ScanStage(offer, route, LimitsConfig(), lambda name: None, stream_after=after_ms, preopened=begins)
         edges = MapStage(lambda event: event, Kind.EDGES | Kind.FINISHED_CALL, None, live=live)
         stages: list[Stage | FinishStage] = [WatchStage(before.feed, None), *([scan] if scanned else []), edges]
-        write = WriteOptions(request=REQUEST, created=1, reasoning_field=OPTIONS[options].reasoning.field)
-        writer = WRITERS[client](write)
+        writer = WRITERS[client](WriteOptions(request=REQUEST, created=1, reasoning_field=route.reasoning.field))
         return ChatReader(FRAME_BYTES), StageChain([*stages, WatchStage(after.feed, None)]), writer, before, after
 
     reader, chain, writer, *seen = parts()
@@ -122,24 +111,19 @@ def masked(data: bytes) -> bytes:
     options=st.sampled_from(list(OPTIONS)),
     style=st.sampled_from(["sentinel", *FORMATS]),
     client=st.sampled_from(list(WRITERS)),
-    parallel=st.booleans(),
-    scanned=st.sampled_from([True, True, True, False]),
-    learned=st.sampled_from(["", "nothing", "thinking first"]),
+    more=st.fixed_dictionaries(
+        {
+            "parallel": st.booleans(),
+            "scanned": st.sampled_from([True, True, True, False]),
+            "learned": st.sampled_from(["", "nothing", "thinking first"]),
+        }
+    ),
     beat=st.integers(0, 20),
 )
 def test_the_gate_gives_what_events_give(
-    stream: list[bytes],
-    options: str,
-    style: str,
-    client: str,
-    parallel: bool,
-    scanned: bool,
-    learned: str,
-    beat: int,
+    stream: list[bytes], options: str, style: str, client: str, more: Any, beat: int
 ) -> None:
-    (plain, *plain_seen), (gated, *gate_seen) = pair(
-        options, style, client, parallel=parallel, scanned=scanned, learned=learned
-    )
+    (plain, *plain_seen), (gated, *gate_seen) = pair(options, style, client, **more)
     passed = 0
     for number, data in enumerate(stream):
         expected = plain.feed(data)
@@ -154,9 +138,8 @@ def test_the_gate_gives_what_events_give(
     event(f"{client}: {'some' if passed else 'none'} passed")
     (gate_before, gate_after), (plain_before, plain_after) = gate_seen, plain_seen
     assert told(gate_after) == told(plain_after)
-    if (
-        gated.drained or not gated.over
-    ):  # else a stage ended it, and what the same read held after that is not looked at
+    # If a stage ended it, what the same read held after that is not looked at.
+    if gated.drained or not gated.over:
         assert told(gate_before) == told(plain_before)
         assert gated.drained == plain.drained
 
@@ -165,81 +148,70 @@ def text_frames(*texts: str) -> bytes:
     return b"".join(frame(chunk({"content": text})) for text in texts)
 
 
-@every("client", ["chat", "responses", "messages"])
+@every("client", WRITERS)
 def test_plain_text_passes_unread(client: str) -> None:
     """The law above would also hold for a gate that is always shut."""
     (plain, *_), (gated, *_) = pair("default", "sentinel", client)
-    first = text_frames("Hello")
-    assert masked(gated.feed(first)) == masked(plain.feed(first))
-    rest = text_frames(" world", ".", " 日本", " So", " it")
-    out = gated.feed(rest)
-    assert gated._gate.passed == 5
-    assert masked(out) == masked(plain.feed(rest))
-    held = text_frames(" goes ", '"on"\n\n', "and \\", " on")
-    assert masked(gated.feed(held)) == masked(plain.feed(held))
-    assert gated._gate.passed == 9
+    for texts, passed in (
+        (("Hello",), 0),
+        ((" world", ".", " 日本", " So", " it"), 5),
+        ((" goes ", '"on"\n\n', "and \\", " on"), 9),
+    ):
+        data = text_frames(*texts)
+        assert masked(gated.feed(data)) == masked(plain.feed(data))
+        assert gated._gate.passed == passed
 
 
 def test_a_call_shuts_the_gate_until_text_follows() -> None:
     _, (gated, *_) = pair("default", "sentinel", "chat")
-    gated.feed(text_frames("Hello", " there"))
-    assert gated._gate.passed == 1
-    gated.feed(text_frames('<tool_call>{"name":"f","arguments":"{}"}</tool_call>'))
-    assert gated._gate.passed == 0
-    gated.feed(text_frames("And", " then", " more"))
-    assert gated._gate.passed == 2
+    call = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
+    for texts, passed in ((("Hello", " there"), 1), ((call,), 0), (("And", " then", " more"), 2)):
+        gated.feed(text_frames(*texts))
+        assert gated._gate.passed == passed
+
+
+class Own(Stage):
+    def feed(self, events: list[Event]) -> list[Event]:
+        return events
+
+
+class Later(Own):
+    ignores_text = True
 
 
 def test_who_wants_text_shuts_the_gate() -> None:
-    def same(last: Event) -> Event:
-        return last
-
     async def settle(last: Event) -> Event:
         return last
 
-    scan = ScanStage(
-        OfferedTools((), ToolChoice(), True, sentinel.FORMAT, ()), RouteOptions(), LimitsConfig(), lambda name: None
-    )
+    def mapped(kind: Kind) -> MapStage:
+        return MapStage(lambda event: event, kind, None)
 
+    offer = OfferedTools((), ToolChoice(), True, sentinel.FORMAT, ())
+    scan = ScanStage(offer, RouteOptions(), LimitsConfig(), lambda name: None)
     repeated = Escapes()
     repeated.note_results(sentinel.FORMAT.results, 10)
-
-    class Own(Stage):
-        def feed(self, events: list[Event]) -> list[Event]:
-            return events
-
-    class Later(Own):
-        ignores_text = True
-
-    fine: list[Stage | FinishStage] = [
-        scan,
-        Later(),
-        WatchStage(lambda event: None, None),
-        UnwrapStage(repeated),
-        FinishStage(settle, None),
-        MapStage(same, Kind.FINISHED_CALL | Kind.EDGES | Kind.OPAQUE | Kind.CALL, None),
-    ]
+    wants = Kind.FINISHED_CALL | Kind.EDGES | Kind.OPAQUE | Kind.CALL
+    watch, finish = WatchStage(lambda event: None, None), FinishStage(settle, None)
+    fine: list[Stage | FinishStage] = [scan, Later(), watch, UnwrapStage(repeated), finish, mapped(wants)]
     assert allows_fast_path(StageChain(fine))
     assert allows_fast_path(StageChain([]))
     for kind in (Kind.TEXT, Kind.REASONING, Kind.ALL):
-        assert not allows_fast_path(StageChain([*fine, MapStage(same, kind, None)]))
+        assert not allows_fast_path(StageChain([*fine, mapped(kind)]))
     assert not allows_fast_path(StageChain([*fine, scan]))
-
     assert not allows_fast_path(StageChain([Own()]))
 
 
 def test_a_watcher_that_breaks_ends_the_stream_with_its_fault() -> None:
-    from tests.unit.test_reply import runner
-    from toolwire.errors import ClientFault
+    refusal = ClientFault("No such words.")
 
     def refuse(event: Event) -> None:
         if getattr(event, "text", "") == " world":
-            raise ClientFault("No such words.")
+            raise refusal
 
-    write = WriteOptions(request=REQUEST, created=1)
     chain = StageChain([WatchStage(refuse, runner(skip=False))])
-    gated = FastPath(ChatReader(FRAME_BYTES), chain, ChatWriter(write), NOTHING, FRAME_BYTES)
+    writer = ChatWriter(WriteOptions(request=REQUEST, created=1))
+    gated = FastPath(ChatReader(FRAME_BYTES), chain, writer, NOTHING, FRAME_BYTES)
     gated.feed(text_frames("Hello", " world"))
     with pytest.raises(ClientFault):
         gated.feed(frame(chunk({}, "stop")))
-    assert b"No such words." in gated.fail(ClientFault("No such words."))
+    assert b"No such words." in gated.fail(refusal)

@@ -15,6 +15,8 @@ BASE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 TRACES = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318/v1/traces"}
 GRPC = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
 BOTH, ONLY_TRACES, ONLY_METRICS, NOTHING = (True, True), (True, False), (False, True), (False, False)
+NO_TRACES = {"OTEL_TRACES_EXPORTER": "none"}
+OTHER_TRACES = {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}
 
 CASES: dict[str, tuple[dict[str, str], dict[str, Any], tuple[bool, bool], str]] = {
     "none": ({}, {}, NOTHING, ""),
@@ -22,27 +24,17 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any], tuple[bool, bool], str]] 
     "an empty one is none": ({"OTEL_EXPORTER_OTLP_ENDPOINT": " "}, {}, NOTHING, ""),
     "that of traces": (TRACES, {}, ONLY_TRACES, ""),
     "that of metrics": ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c/v1/metrics"}, {}, ONLY_METRICS, ""),
-    "no traces": (BASE | {"OTEL_TRACES_EXPORTER": "none"}, {}, ONLY_METRICS, ""),
+    "no traces": (BASE | NO_TRACES, {}, ONLY_METRICS, ""),
     "no metrics, by the file": (BASE, {"metrics": False}, ONLY_TRACES, ""),
-    "no traces, although the file names the collector": (
-        {"OTEL_TRACES_EXPORTER": "none"},
-        {"otlp_endpoint": "http://c"},
-        ONLY_METRICS,
-        "",
-    ),
+    "no traces, although the file has a collector": (NO_TRACES, {"otlp_endpoint": "http://c"}, ONLY_METRICS, ""),
     "one only, of which the file wants none": (TRACES, {"traces": False}, NOTHING, ""),
-    "neither": (TRACES | {"OTEL_TRACES_EXPORTER": "none"}, {}, NOTHING, ""),
+    "neither": (TRACES | NO_TRACES, {}, NOTHING, ""),
     "no SDK": (BASE | {"OTEL_SDK_DISABLED": "TRUE"}, {"otel": True}, NOTHING, ""),
     "the file says no": (BASE, {"otel": False}, NOTHING, ""),
     "the file says no, with an endpoint": ({}, {"otel": False, "otlp_endpoint": "http://c"}, NOTHING, ""),
     "the file says yes": ({}, {"otel": True}, BOTH, ""),
     "gRPC": (BASE | GRPC, {}, NOTHING, "OTEL_EXPORTER_OTLP_PROTOCOL: the gateway speaks http/protobuf, not gRPC"),
-    "gRPC, but not for traces": (
-        BASE | GRPC | {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"},
-        {},
-        ONLY_TRACES,
-        "",
-    ),
+    "gRPC, but not for traces": (BASE | GRPC | OTHER_TRACES, {}, ONLY_TRACES, ""),
     "an exporter that is not there": (
         BASE | {"OTEL_TRACES_EXPORTER": "zipkin"},
         {},

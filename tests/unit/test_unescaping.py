@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.cases import examples
 from tests.formats.cases import inside
+from tests.strategies import split
 from toolwire.errors import BackendFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from toolwire.folding import fold
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.results import Escapes
 from toolwire.formats.families import bare_json, messages, qwen, sentinel
 from toolwire.formats.recognised import auto
-from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolResult, ToolUse
+from toolwire.model import Message, ModelReply, ModelRequest, Reasoning, ReplyChoice, Text, ToolResult, ToolUse
 from toolwire.pipeline.answers.reply import Reply
 from toolwire.pipeline.transforms.unescaping import UnescapeStage
 from toolwire.prompting.transcript import inject
@@ -26,15 +26,17 @@ FORMATS = [sentinel.FORMAT, bare_json.FORMAT, messages.FUNCTIONARY, qwen.QWEN3_C
 of_formats = pytest.mark.parametrize("tool_format", FORMATS, ids=lambda f: f.name)
 
 
-def prompt(tool_format: ToolFormat, *texts: str, arguments: str = "{}") -> tuple[list[str], Escapes]:
+def text_of(events: list[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Delta))
+
+
+def prompt(tool_format: ToolFormat, *texts: str) -> tuple[list[str], Escapes]:
     """How results with these texts are shown, and what was escaped in them."""
     escapes = Escapes()
     shown = []
+    called = Message("assistant", (ToolUse("c", "f", "{}"),))
     for text in texts:
-        talk = (
-            Message("assistant", (ToolUse("c", "f", arguments),)),
-            Message("tool", (ToolResult("c", (Text(text),)),)),
-        )
+        talk = (called, Message("tool", (ToolResult("c", (Text(text),)),)))
         *_, result = inject(ModelRequest("m", talk), "", tool_format, escapes=escapes).messages
         shown.append(inside(tool_format, result.text, ToolResult("c", ())))
     return shown, escapes
@@ -42,38 +44,23 @@ def prompt(tool_format: ToolFormat, *texts: str, arguments: str = "{}") -> tuple
 
 def through(escapes: Escapes, kind: BlockKind, pieces: list[str], *, custom: bool = False) -> str:
     """What comes out of the stage, of one block that comes in these pieces."""
-    call_kind = "custom" if custom else "function"
-    events: list[Event] = [Start("r", "m", 0), Open(1, kind, name="f", call_id="c", call_kind=call_kind)]
-    events += [Delta(1, piece) for piece in pieces]
-    events += [Close(1), Finish()]
+    opened = Open(1, kind, name="f", call_id="c", call_kind="custom" if custom else "function")
     stage = UnescapeStage(escapes)
+    events = [Start("r", "m", 0), opened, *(Delta(1, piece) for piece in pieces), Close(1), Finish()]
     out = [event for fed in events for event in stage.feed([fed])]
     assert [type(event) for event in out if not isinstance(event, Delta)] == [Start, Open, Close, Finish]
-    return "".join(event.text for event in out if isinstance(event, Delta))
-
-
-def split(text: str, cuts: list[int]) -> list[str]:
-    return [text[a:b] for a, b in pairwise(sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)}))]
+    return text_of(out)
 
 
 WORDS = [
-    *(
-        "<tool_call>",
-        "</tool_call>",
-        "</tool_response>",
-        "<|im_end|>",
-        "</parameter>",
-        "\n>>>f",
-        '{"name":',
-        "<|",
-        ">>",
-    ),
+    *("<tool_call>", "</tool_call>", "</tool_response>", "<|im_end|>", "</parameter>", "\n>>>f", '{"name":', "<|", ">>"),
     *(r"<\/tool_call>", r"<\\/tool_call>", r'{\"name"', "\\", "\\\\", "<", "\n", '"', "x", "é", "\U0001f600"),
-]
+]  # fmt: skip
 hostile = st.lists(st.sampled_from(WORDS), max_size=8).map("".join)
 
 
 @of_formats
+@examples(0.4)
 @given(texts=st.lists(hostile, min_size=1, max_size=3), cuts=st.lists(st.integers(0, 300), max_size=6))
 @example(texts=['\U0001f600\\{"name"'], cuts=[])  # JSON spells its first character as two
 def test_what_is_copied_comes_out_as_it_was(tool_format: ToolFormat, texts: list[str], cuts: list[int]) -> None:
@@ -89,6 +76,7 @@ def test_what_is_copied_comes_out_as_it_was(tool_format: ToolFormat, texts: list
 
 
 @of_formats
+@examples(0.4)
 @given(shown=hostile, own=hostile, cuts=st.lists(st.integers(0, 300), max_size=6))
 def test_what_was_never_escaped_so_stays(tool_format: ToolFormat, shown: str, own: str, cuts: list[int]) -> None:
     """Of the model's own text nothing changes but what looks exactly like an escape that the prompt has."""
@@ -127,7 +115,7 @@ def test_what_is_held_comes_before_a_fault() -> None:
     fault = Fault(BackendFault("gone", code="upstream_disconnected"))
     out = UnescapeStage(escapes).feed([Start("r", "m", 0), Open(1, BlockKind.TEXT), Delta(1, r"a <\/tool_"), fault])
     assert out[-1] is fault
-    assert "".join(event.text for event in out if isinstance(event, Delta)) == r"a <\/tool_"
+    assert text_of(out) == r"a <\/tool_"
 
 
 async def test_a_whole_answer_without_a_backslash_is_left_alone() -> None:
@@ -140,10 +128,7 @@ async def test_a_whole_answer_without_a_backslash_is_left_alone() -> None:
         (ToolUse("c", "f", '{"a":1}'), True),
         (ToolUse("c", "f", r'{"a":"\n"}'), False),
     ):
-        kind = {Text: BlockKind.TEXT, Reasoning: BlockKind.REASONING, ToolUse: BlockKind.TOOL_CALL}[type(part)]
-        text = part.arguments if isinstance(part, ToolUse) else part.text
-        opened = Open(1, kind, name="f", call_id="c") if kind is BlockKind.TOOL_CALL else Open(1, kind)
-        answer = fold([Start("r", "m", 0), opened, Delta(1, text), Close(1), Finish()])
+        answer = ModelReply("r", "m", 0, (ReplyChoice((part,)),))
         assert (stage.whole(answer) is answer) is leaves
     reply = Reply.of([Start("r", "m", 0), Open(1, BlockKind.TEXT), Delta(1, r"<\/tool_call>"), Close(1), Finish()])
     reply.streamed = False

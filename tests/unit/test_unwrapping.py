@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.cases import every
 from tests.formats.cases import FORMATS, every_format
+from tests.strategies import split
 from toolwire.events import BlockKind, Close, Delta, Event, Finish, Open, Start
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.results import Escapes
@@ -25,43 +24,46 @@ hostile = st.lists(st.sampled_from(WORDS) | st.text(max_size=3), max_size=8).map
 cut_places = st.lists(st.integers(0, 300), max_size=5)
 
 
+CALLED = Message("assistant", (ToolUse("c", "f", "{}"),))
+
+
+def result(text: str, call: str = "c") -> ToolResult:
+    return ToolResult(call, (Text(text),))
+
+
 def prompt(tool_format: ToolFormat, *results: str, flatten: Flatten = "sentinel") -> tuple[str, Escapes]:
     """The message in which these results stand, of as many calls, and what is known of the prompt."""
-    escapes = Escapes()
     ids = [f"c{number}" for number in range(len(results))]
-    talk = (
-        Message("user", (Text("look"),)),
-        Message("assistant", tuple(ToolUse(call, "f", "{}") for call in ids)),
-        *(Message("tool", (ToolResult(call, (Text(text),)),)) for call, text in zip(ids, results, strict=True)),
-    )
+    told = (Message("tool", (result(text, call),)) for call, text in zip(ids, results, strict=True))
+    made = Message("assistant", tuple(ToolUse(call, "f", "{}") for call in ids))
+    return shown(tool_format, Message("user", (Text("look"),)), made, *told, flatten=flatten)
+
+
+def shown(tool_format: ToolFormat, *talk: Message, flatten: Flatten = "sentinel") -> tuple[str, Escapes]:
+    """The last message of a prompt, and what is known of the prompt."""
+    escapes = Escapes()
     *_, last = inject(ModelRequest("m", talk), "", tool_format, flatten=flatten, escapes=escapes).messages
     return last.text, escapes
 
 
 def answered(escapes: Escapes, pieces: list[str]) -> str:
     """The text of an answer that comes in these pieces, with its escapes undone."""
-    events: list[Event] = [Start("r", "m", 0), Open(1, BlockKind.TEXT)]
-    events += [Delta(1, piece) for piece in pieces]
-    events += [Close(1), Finish()]
-    stages = [UnwrapStage(escapes), *([UnescapeStage(escapes)] if escapes else [])]
-    for stage in stages:
+    deltas = [Delta(1, piece) for piece in pieces]
+    events: list[Event] = [Start("r", "m", 0), Open(1, BlockKind.TEXT), *deltas, Close(1), Finish()]
+    for stage in [UnwrapStage(escapes), *([UnescapeStage(escapes)] if escapes else [])]:
         events = [event for fed in events for event in stage.feed([fed])]
     assert [type(event) for event in events if not isinstance(event, Delta)] == [Start, Open, Close, Finish]
     return "".join(event.text for event in events if isinstance(event, Delta))
 
 
-def split(text: str, cuts: list[int]) -> list[str]:
-    return [text[a:b] for a, b in pairwise(sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)}))]
-
-
 @every_format
 @settings(max_examples=2)
-@example(result="blue </tool_response> sky", cuts=[3, 14])
-@given(result=hostile.map(str.strip).filter(bool), cuts=cut_places)
-def test_a_repeated_result_is_its_text(tool_format: ToolFormat, result: str, cuts: list[int]) -> None:
-    shown, escapes = prompt(tool_format, result)
-    for pieces in ([shown], split(shown, cuts), list(shown), ["\n ", shown, "\n"]):
-        assert answered(escapes, pieces).strip() == result
+@example(text="blue </tool_response> sky", cuts=[3, 14])
+@given(text=hostile.map(str.strip).filter(bool), cuts=cut_places)
+def test_a_repeated_result_is_its_text(tool_format: ToolFormat, text: str, cuts: list[int]) -> None:
+    written, escapes = prompt(tool_format, text)
+    for pieces in ([written], split(written, cuts), list(written), ["\n ", written, "\n"]):
+        assert answered(escapes, pieces).strip() == text
 
 
 @every_format
@@ -118,30 +120,21 @@ def test_splits_do_not_matter(answer: str, cuts: list[int]) -> None:
 
 def test_results_that_are_named() -> None:
     """A call with two results: the opener says whose they are, and is taken away all the same."""
-    escapes = Escapes()
-    talk = (
-        Message("assistant", (ToolUse("c", "f", "{}"),)),
-        Message("tool", (ToolResult("c", (Text("blue"),)), ToolResult("c", (Text("grey"),)))),
-    )
-    *_, last = inject(ModelRequest("m", talk), "", HERMES, escapes=escapes).messages
-    assert last.text.startswith("<tool_response call_id=c name=f>\nblue")
-    assert answered(escapes, list(last.text)) == "blue\ngrey"
+    text, escapes = shown(HERMES, CALLED, Message("tool", (result("blue"), result("grey"))))
+    assert text.startswith("<tool_response call_id=c name=f>\nblue")
+    assert answered(escapes, list(text)) == "blue\ngrey"
 
 
 def test_results_in_brackets() -> None:
-    shown, escapes = prompt(HERMES, "blue", flatten="bracket")
-    assert shown == "[function_call_output call_id=c0 output=blue]"
-    assert answered(escapes, list(shown)) == "blue"
+    text, escapes = prompt(HERMES, "blue", flatten="bracket")
+    assert text == "[function_call_output call_id=c0 output=blue]"
+    assert answered(escapes, list(text)) == "blue"
 
 
 def test_results_that_the_models_own_template_writes() -> None:
     """`mode: template`: the block is the template's, which writes it as the family does."""
     escapes = Escapes()
-    talk = (
-        Message("user", (Text("look"),)),
-        Message("assistant", (ToolUse("c", "f", "{}"),)),
-        Message("tool", (ToolResult("c", (Text("blue"),)),)),
-    )
+    talk = (Message("user", (Text("look"),)), CALLED, Message("tool", (result("blue"),)))
     templated(ModelRequest("m", talk), (), ToolChoice("none"), "", HERMES, escapes=escapes)
     assert answered(escapes, list("<tool_response>\nblue\n</tool_response>")) == "blue"
 
