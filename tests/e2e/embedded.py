@@ -41,11 +41,6 @@ def tool(name: str, description: str, parameters: dict[str, Any], **more: Any) -
     }
 
 
-def strict(spec: Any) -> Any:
-    """The same tool, whose calls have to fit."""
-    return {**spec, "function": {**spec["function"], "strict": True}}
-
-
 WEATHER = tool("get_weather", "Current weather in a city", walkthrough.WEATHER)
 DELETE = tool(
     "delete_all",
@@ -54,7 +49,6 @@ DELETE = tool(
 )
 SCHEMAS = {spec["function"]["name"]: spec["function"]["parameters"] for spec in (WEATHER, DELETE)}
 NAMED: Any = {"type": "function", "function": {"name": "get_weather"}}
-QUESTION: Any = {"role": "user", "content": walkthrough.QUESTION}
 
 
 @asynccontextmanager
