@@ -33,6 +33,7 @@ async def test_a_certificate_that_nobody_signed(tmp_path: Path) -> None:
 async def test_a_server_that_does_not_speak_tls(caplog: pytest.LogCaptureFixture) -> None:
     def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
 
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
