@@ -360,7 +360,9 @@ def test_a_worker_that_the_system_does_not_start_is_tried_again(
 
 
 def test_an_output_that_cannot_be_written_does_not_keep_it_from_serving(monkeypatch: pytest.MonkeyPatch) -> None:
-    read, write = os.pipe()
-    os.close(read)
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.FileIO(write, "w"), write_through=True))
+    class WithoutReader(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(sys, "stdout", WithoutReader())
     _print("toolwire is serving")
