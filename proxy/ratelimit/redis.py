@@ -92,6 +92,9 @@ for i, key in ipairs(KEYS) do
 end
 """)
 
+# KEYS: a key that nothing else uses.
+_PROBE: Final = Script("redis.call('SET', KEYS[1], '') redis.call('UNLINK', KEYS[1])")
+
 # KEYS: accounts. ARGV: time, and the lease on each.
 _RENEW: Final = Script(f"""
 {_NOW}
@@ -117,7 +120,8 @@ class RedisLedger(Ledger):
         self._client = RedisClient(read_url(url), timeout_s, key=self._prefix)
 
     async def start(self) -> None:
-        await self._call(self._client.ping())
+        # A server that refuses writes (it is full, or a replica) also answers a PING.
+        await self._run(_PROBE, (f"{self._prefix}:probe",), ())
 
     async def close(self) -> None:
         if not self._closed:

@@ -236,6 +236,19 @@ async def test_a_server_that_stops_answering_is_asked_once_and_not_by_every_requ
         assert (await counts.book([SLOTS, TOKENS], 8, "next")).granted  # it heard of the end, and of the correction
 
 
+async def test_a_server_that_refuses_writes_is_not_back(own_server: RedisServer) -> None:
+    own_server.start()
+    shared = CountingRedis(own_server.url, timeout_s=GUARD_S)
+    async with failover(shared) as (counts, told):
+        await own_server.ask(("CONFIG", "SET", "maxmemory", 1))  # by default nothing is evicted
+        assert (await counts.book([REQUESTS], 1, "1")).granted  # by itself
+        with pytest.raises(LedgerUnavailable, match="out of memory"):
+            await shared.start()
+        assert told.states == [True, False]
+        await own_server.ask(("CONFIG", "SET", "maxmemory", 0))
+        await told.until(True)
+
+
 @pytest.mark.needs(REDIS)
 async def test_the_counts_go_on_with_the_next_master(tmp_path: Path) -> None:
     with started(WatchedGroup(tmp_path)) as group:
