@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from tests.cases import every
 from tests.parse.reading import Calls, blocks, calls_and_text, in_pieces, scanned
@@ -168,9 +168,11 @@ TEXT = [
 ]
 
 
-def read(twin: ModuleType, model: str, text: str, size: int) -> tuple[Calls, str]:
+def read(
+    twin: ModuleType, model: str, text: str, size: int, streaming: int | Literal["buffered"] = "buffered"
+) -> tuple[Calls, str]:
     """The calls and the visible text of an answer that comes in pieces of this size."""
-    options = RouteOptions(calls=CallsConfig(recognise="any"))
+    options = RouteOptions(calls=CallsConfig(recognise="any", argument_streaming=streaming))
     events = scanned(twin, format_for(model) or "auto", TOOLS, in_pieces(text, size), options=options)
     said = "".join(block.text for block in blocks(events) if block.kind == "text")
     return calls_and_text(events)[0], said
@@ -182,15 +184,7 @@ def test_what_models_write_beside_their_form_is_read(
 ) -> None:
     for size in (len(text), 1, 7):
         assert read(twin, model, text, size) == (calls, said)
-
-
-@every(("model", "text", "calls", "said"), READ)
-def test_a_streamed_slip_is_the_same_call(
-    twin: ModuleType, model: str, text: str, calls: list[tuple[str, dict[str, Any]]], said: str
-) -> None:
-    options = RouteOptions(calls=CallsConfig(recognise="any", argument_streaming=0))
-    events = scanned(twin, format_for(model) or "auto", TOOLS, in_pieces(text, 1), options=options)
-    assert calls_and_text(events)[0] == calls
+    assert read(twin, model, text, 1, 0) == (calls, said)
 
 
 @every(("model", "text"), TEXT)
