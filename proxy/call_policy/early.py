@@ -49,7 +49,7 @@ _EXACT: Final = frozenset(("type", "enum", "const", "title", "description", "def
 _REFERENCES: Final = 8
 """Maximum number of `$ref`s in a row that are followed."""
 
-# States of `_ValueGate`.
+# States of `ValueGate`.
 _VALUE: Final = 0
 _KEY: Final = 1
 _IN_KEY: Final = 2
@@ -62,22 +62,14 @@ _SHUT: Final = 7
 
 class SafeCall(EarlyCall):
     """A call of a tool on offer that may be streamed early. `opened` returns the call at the moment when it is opened.
-    `schema` is the schema to whose types its arguments may be converted; None if they are never converted. `custom`:
-    the call of a custom tool."""
+    `gate` lets those bytes of its arguments pass that no conversion can change; None lets all pass."""
 
     def __init__(
-        self,
-        opened: Callable[[], FoundCall | None],
-        types: ParameterTypes,
-        schema: Mapping[str, Any] | None,
-        *,
-        custom: bool = False,
+        self, opened: Callable[[], FoundCall | None], types: ParameterTypes, gate: InputGate | ValueGate | None = None
     ) -> None:
         self._opened = opened
         self._types = types
-        self._gate: _InputGate | _ValueGate | None = None if schema is None else _ValueGate(schema)
-        if custom:
-            self._gate = _InputGate()
+        self._gate = gate
 
     def open(self) -> FoundCall | None:
         return self._opened()
@@ -98,7 +90,7 @@ class SafeCall(EarlyCall):
         return begin_member(syntax, key, begun, self._types)
 
 
-class _InputGate:
+class InputGate:
     """Reads the beginning of a custom tool's arguments as valid JSON and returns the text of `input` as it grows.
 
     `input` must be the first key. Other arguments may turn out to be the text itself (`candidate.free_text`).
@@ -130,7 +122,7 @@ class _InputGate:
         return found[0] if b"\\" not in found[0] else _decoded(found[0])
 
 
-class _ValueGate:
+class ValueGate:
     """Reads the beginning of valid JSON and lets those bytes pass that no conversion can change."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:

@@ -35,7 +35,7 @@ from ..schemas.schema import SchemaProblem
 from .assembly import begin_call
 from .candidate import CandidateCall
 from .coercion import coerce
-from .early import SafeCall
+from .early import InputGate, SafeCall, ValueGate
 from .ids import CallIds
 from .json_calls import settle_arguments
 from .near import NearMiss, unreadable_block
@@ -174,7 +174,7 @@ class CallPolicy:
         if self._calls.dedupe_calls or strict or self._taught.offered.gateways or self._is_full():
             return None
         if tool is None:
-            return SafeCall(partial(self._open, FoundCall(written.name, "", ""), written.call_id), _UNTYPED, None)
+            return SafeCall(partial(self._open, FoundCall(written.name, "", ""), written.call_id), _UNTYPED)
         types = ParameterTypes(prompt_parameters(tool))
         if tool.server or tool.buffered:
             return None
@@ -182,8 +182,8 @@ class CallPolicy:
             return None  # only its end shows whether the value is all arguments or one of them
         custom = tool.kind == "custom"
         call = FoundCall(tool.name, "", "", "custom" if custom else "function", tool.namespace)
-        schema = prompt_parameters(tool) if self._calls.coerce == "safe" else None
-        return SafeCall(partial(self._open, call, written.call_id), types, schema, custom=custom)
+        gate = InputGate() if custom else ValueGate(prompt_parameters(tool)) if self._calls.coerce == "safe" else None
+        return SafeCall(partial(self._open, call, written.call_id), types, gate)
 
     def _is_full(self) -> bool:
         """Returns whether the answer has all calls that it may have."""

@@ -133,7 +133,7 @@ class Recogniser:
             if (tool := names.known.get(name)) is not None and tool.kind != "custom"
         }
         try:
-            recovered = recover(
+            calls, before = recover(
                 text, callable_tools, lambda name: ParameterTypes(prompt_parameters(callable_tools[name]))
             )
         except NoCall as none:
@@ -141,8 +141,8 @@ class Recogniser:
             if none.name is None and miss is None:
                 return [], 0
             raise Unrecognised("arguments", miss) from None
-        block = Block(_RECOVERED, text[recovered.before :], ())
-        return [self._call(written, Assembly([]), names, block) for written in recovered.calls], recovered.before
+        block = Block(_RECOVERED, text[before:], ())
+        return [self._call(written, Assembly([]), names, block) for written in calls], before
 
     def _by_schema(self, block: Block, names: ToolNames) -> list[CandidateCall]:
         """Returns the calls of a block as read with the help of the tools' schemas; none if that fails."""

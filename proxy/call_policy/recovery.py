@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from ..formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
@@ -56,17 +55,9 @@ MAX_CALLS: Final = 64
 TypesOf = Callable[[str], ParameterTypes]
 
 
-@dataclass(slots=True)
-class Recovered:
-    """The calls of a text, and the number of characters before them."""
-
-    before: int
-    calls: list[WrittenCall]
-
-
-def recover(text: str, names: Collection[str], types_of: TypesOf) -> Recovered:
-    """Returns the calls at the end of `text`, which begin at its start or at the start of a later line. `names` may be
-    called; `types_of` returns a tool's parameter types. Raises `NoCall`."""
+def recover(text: str, names: Collection[str], types_of: TypesOf) -> tuple[list[WrittenCall], int]:
+    """Returns the calls at the end of `text`, and the number of characters before them; they begin at the start of the
+    text or of a later line. `names` may be called; `types_of` returns a tool's parameter types. Raises `NoCall`."""
     named: str | None = None
     if has_more_values(text, MAX_REPAIRED_VALUES):  # reading it repeatedly would take too long
         raise NoCall
@@ -78,7 +69,7 @@ def recover(text: str, names: Collection[str], types_of: TypesOf) -> Recovered:
             if none.begun:
                 break
         else:
-            return Recovered(start, calls)
+            return calls, start
     raise NoCall(named)
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal
 
 from ..config import CallsConfig
@@ -34,29 +34,19 @@ from .written import WrittenCall
 FailureCode = Literal["malformed_tool_arguments", "invalid_tool_arguments", "unknown_tool_call"]
 
 
+@dataclass(eq=False)
 class Rejected(Exception):
     """The block is not a call: text if soft, a failure if `strict`. `counter` is counted either way, with the label
     `reason`. `near` is the near miss, if it is one. `name` is the called name if no tool on offer has it."""
 
-    def __init__(
-        self,
-        code: FailureCode,
-        detail: str,
-        *,
-        strict: bool,
-        counter: str | None = None,
-        reason: str | None = None,
-        near: NearMiss | None = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(detail)
-        self.code = code
-        self.detail = detail
-        self.strict = strict
-        self.counter = counter
-        self.reason = reason
-        self.near = near
-        self.name = name
+    code: FailureCode
+    detail: str
+    _: KW_ONLY
+    strict: bool
+    counter: str | None = None
+    reason: str | None = None
+    near: NearMiss | None = None
+    name: str | None = None
 
 
 class TaughtReader:

@@ -21,6 +21,7 @@ from urllib.parse import unquote
 from ..repair.literals import json_string, python_value
 from ..repair.relaxed_json import NUMBER, compact_json, parses
 from ..scan._grammar import SPACE, ValueKind
+from ..schemas._schema_walk import pointed
 
 Types = frozenset[str]
 """Names of JSON Schema types."""
@@ -178,16 +179,11 @@ def target(ref: str, root: Mapping[str, Any]) -> object:
         return root
     if not ref.startswith("#/"):
         return None
-    target: object = root
-    for step in ref[2:].split("/"):
-        name = unquote(step).replace("~1", "/").replace("~0", "~")
-        if isinstance(target, Mapping):
-            target = target.get(name)
-        elif isinstance(target, list) and name.isdecimal() and int(name) < len(target):
-            target = target[int(name)]
-        else:
-            return None
-    return target
+    try:
+        part: object = pointed(root, unquote(ref[1:]))[0]
+    except LookupError:
+        return None
+    return part
 
 
 def types_of(part: Mapping[str, Any]) -> Types:

@@ -19,6 +19,18 @@ cdef inline bint is_margin(Bytes p, Py_ssize_t pos, Py_ssize_t at, bint margin) 
     return margin if at == pos else p[at - 1] == c"\n"
 
 
+cdef inline bint is_cited(Bytes p, Py_ssize_t pos, Py_ssize_t at, bint margin, bint cited) noexcept nogil:
+    """Returns True if the line with `at` begins with `>` before it. `margin` and `cited` say so for `pos`."""
+    cdef Py_ssize_t line = at
+    while line > pos and p[line - 1] != c"\n":
+        line -= 1
+    if line == pos and not margin:
+        return cited
+    while line < at and (p[line] == c" " or p[line] == c"\t"):
+        line += 1
+    return line < at and p[line] == c">"
+
+
 @cython.final
 cdef class Prose:
     cdef Buffer _buffer
@@ -32,7 +44,7 @@ cdef class Prose:
     cdef bint again, final
     cdef _Opener _loose
     cdef int _plain_firsts
-    cdef bint _opens, _quotes, _lines, _margin, _strings
+    cdef bint _opens, _quotes, _lines, _margin, _cited, _strings, _breaks
     cdef unsigned char _places
     cdef unsigned char _last
     cdef tuple _markers, _taught, _words
@@ -86,6 +98,7 @@ cdef class Prose:
             for at in range(size):
                 found |= marks[p[at]]
             self._strings = found & QUOTES
+            self._breaks = found & (LINE_END | CITES)
             if found & BEGINS:
                 return False
             if not self._lines or not (self._margin or found & LINE_END):
@@ -95,6 +108,7 @@ cdef class Prose:
             if memchr(p, self._buffer.firsts[index], size) != NULL:
                 return False
         self._strings = memchr(p, c'"', size) != NULL
+        self._breaks = True
         return not self._lines or not self._begins_line(p, size)
 
     cdef bint _begins_line(self, Bytes p, Py_ssize_t size) except -1:
@@ -145,12 +159,15 @@ cdef class Prose:
         if not size:
             return
         self._quoting.read(p, 0, size, self._margin)
+        self._breaks = True
         self._pass_line(p, size)
 
     cdef inline void _pass_line(self, Bytes p, Py_ssize_t size) noexcept:
         cdef unsigned char last = p[size - 1]
         self.again = False
         self._last = last
+        if self._breaks:
+            self._cited = is_cited(p, 0, size, self._margin, self._cited)
         self._margin = is_margin(p, 0, size, self._margin) if last <= c" " else False
 
     # --- blocks and tags ----------------------------------------------------------------------------------------------
@@ -158,6 +175,7 @@ cdef class Prose:
     cdef int edge(self) except -1:
         self._output.edge()
         self._margin = True
+        self._cited = False
         self._last = c"\n"
         self._quoting.end_line()
         return 0
@@ -331,6 +349,8 @@ cdef class Prose:
             return NO
         if marker.opens is None:
             return self._ends_reasoning(at + marker.size)
+        if is_cited(self._buffer.p, pos, at, self._margin, self._cited):
+            return NO
         if self._quoting.fence:
             if marker.fence:
                 return YES if self._quoting.fence <= PyBytes_GET_SIZE(FENCE) else NO
@@ -428,7 +448,7 @@ cdef class Prose:
 
     cdef bint _is_quoted(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         self._quote(pos, at)
-        return self._quoting.quotes()
+        return self._quoting.quotes() or is_cited(self._buffer.p, pos, at, self._margin, self._cited)
 
     cdef void _quote(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         """Reads quoting up to `at`."""
@@ -461,6 +481,7 @@ cdef class Prose:
         self.again = False
         if self._quotes:
             self._quote_up_to(pos, at)
+            self._cited = is_cited(self._buffer.p, pos, at, self._margin, self._cited)
             self._margin = is_margin(self._buffer.p, pos, at, self._margin)
         self._last = self._buffer.p[at - 1]
         owner = self._buffer.owner if pos == 0 and at == self._buffer.size and type(self._buffer.owner) is str else None

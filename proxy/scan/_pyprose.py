@@ -66,10 +66,12 @@ class Prose:
         self.final = False
 
         # `_tags`: the current pair of reasoning tags. `_last`: the previous byte, a line end at the start of a text;
-        # `_margin`: the position is at the start of a line, after indentation. `_quoting`: the quoting state, read up
+        # `_margin`: the position is at the start of a line, after indentation. `_cited`: it is in a line that begins
+        # with `>`, a Markdown quotation. `_quoting`: the quoting state, read up
         # to `_quoted`. `_refused`: the taught block that was tried here.
         self._tags = 0
         self._margin = True
+        self._cited = False
         self._last = _NEWLINE
         self._quoting = Quoting()
         self._quoted = 0
@@ -143,6 +145,9 @@ class Prose:
         """Updates the state of the current line."""
         self.again = False
         self._last = text[-1].encode()[-1]
+        if "\n" in text or ">" in text:
+            raw = text.encode()
+            self._cited = self._is_cited(raw, 0, len(raw))
         if text[-1] in _BLANKS:
             before = text.rstrip(_BLANKS)
             self._margin = before[-1] == "\n" if before else self._margin
@@ -155,6 +160,7 @@ class Prose:
         """Marks the end of a recognised block or tag: the text after it counts as the start of a line."""
         self._output.edge()
         self._margin = True
+        self._cited = False
         self._last = _NEWLINE
         self._quoting.end_line()
 
@@ -323,6 +329,8 @@ class Prose:
             return NO
         if marker.opens is None:
             return self._ends_reasoning(at + len(marker.literal))
+        if self._is_cited(self._buffer.data, pos, at):
+            return NO
         if quoting.fence:
             if marker.literal.startswith(FENCE.encode()):
                 return YES if quoting.fence <= len(FENCE) else NO
@@ -416,9 +424,9 @@ class Prose:
         return at >= self.quiet and not self._is_quoted(pos, at)
 
     def _is_quoted(self, pos: int, at: int) -> bool:
-        """Returns True if `at` is in inline code or in a fence."""
+        """Returns True if `at` is in inline code, in a fence, or in a line of a quotation."""
         self._quote(pos, at)
-        return self._quoting.quotes()
+        return self._quoting.quotes() or self._is_cited(self._buffer.data, pos, at)
 
     def _hold(self, pos: int, at: int) -> int:
         """Holds back the text from `at`, which may begin a marker."""
@@ -441,9 +449,17 @@ class Prose:
         if self._first_chars:
             self._quoting.read(buf, self._quoted, at, self._is_margin(pos, self._quoted))
             self._quoted = max(self._quoted, at)
+            self._cited = self._is_cited(buf, pos, at)
             self._margin = self._is_margin(pos, at)
         self._last = buf[at - 1]
         self._output.say(buf[pos:at].decode())
+
+    def _is_cited(self, buf: bytes, pos: int, at: int) -> bool:
+        """Returns True if the line with `at` begins with `>` before it; `_cited` and `_margin` say so for `pos`."""
+        line = buf.rfind(b"\n", pos, at) + 1
+        if not (line or self._margin):
+            return self._cited
+        return buf[line or pos : at].lstrip(b" \t").startswith(b">")
 
     def _is_margin(self, pos: int, at: int) -> bool:
         """Returns True if `at` is at the start of a line after indentation; `_margin` says so for `pos`."""

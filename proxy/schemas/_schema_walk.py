@@ -90,6 +90,21 @@ def _plain(step: str) -> bool:
     return bool(step) and len(step) <= 64 and step.isascii() and step.replace("$", "_").replace("-", "_").isidentifier()
 
 
+def pointed(value: Any, pointer: str) -> tuple[Any, Path]:
+    """Returns the part of `value` to which a JSON Pointer such as `/$defs/a` leads, and its path. Raises
+    `LookupError`."""
+    path: list[str | int] = []
+    for token in pointer.split("/")[1:]:
+        step: str | int = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, list) and token.isdecimal() and len(token) < 9:
+            step = int(token)
+        elif not isinstance(value, Mapping):
+            raise LookupError(token)
+        value = value[step]
+        path.append(step)
+    return value, tuple(path)
+
+
 @dataclass(slots=True, eq=False)
 class SchemaNode:
     """One schema of the document. Edges lead to other nodes: `named` are children by property name, `members` apply to
@@ -264,21 +279,15 @@ class Graph:
             if anchored is None:
                 raise Uncheckable(f"{keyword} {quote(ref)}: no schema has this anchor.", where)
             return self._node(anchored, (), resource)
-        value: Any = resource
-        steps: list[str | int] = []
-        for token in fragment[1:].split("/"):
-            token = token.replace("~1", "/").replace("~0", "~")
-            step = int(token) if isinstance(value, list) and token.isdecimal() and len(token) < 9 else token
-            try:
-                value = value[step]
-            except (KeyError, IndexError, TypeError):
-                raise SchemaProblem(f"{keyword} {quote(ref)} points to nothing in the schema.", where) from None
-            steps.append(step)
+        try:
+            value, path = pointed(resource, fragment)
+        except LookupError:
+            raise SchemaProblem(f"{keyword} {quote(ref)} points to nothing in the schema.", where) from None
         if isinstance(value, bool):
-            return SchemaNode(tuple(steps), {}, resource, order=_LAST)
+            return SchemaNode(path, {}, resource, order=_LAST)
         if not isinstance(value, dict):
             raise SchemaProblem(f"{keyword} {quote(ref)} points to something that is no schema.", where)
-        return self._node(value, tuple(steps), resource)
+        return self._node(value, path, resource)
 
     # --- the cost of a check ----------------------------------------------------------------------------------------
 

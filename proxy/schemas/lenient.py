@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from ._schema_walk import EDGES
+from ._schema_walk import EDGES, pointed
 
 MAX_DEPTH: Final = 200
 
@@ -124,16 +124,10 @@ class _Mending:
 
     def _leads(self, reference: str) -> bool:
         """Returns True if a pointer leads to a schema in the document."""
-        value: Any = self._root
-        for token in unquote(reference[2:]).split("/"):
-            token = token.replace("~1", "/").replace("~0", "~")
-            if isinstance(value, Mapping) and token in value:
-                value = value[token]
-            elif isinstance(value, list) and token.isdecimal() and len(token) < 9 and int(token) < len(value):
-                value = value[int(token)]
-            else:
-                return False
-        return isinstance(value, Mapping | bool)
+        try:
+            return isinstance(pointed(self._root, unquote(reference[1:]))[0], Mapping | bool)
+        except LookupError:
+            return False
 
 
 _LEFT_OUT: Final = object()

@@ -94,6 +94,12 @@ def a_commented_fence(format: Format, text: str, call: Call) -> str | None:
     return f"In the form that {format.title} uses, this is one call of `{call.name}`:\n\n````\n# one call\n{text}\n````"
 
 
+def a_quotation(format: Format, text: str, call: Call) -> str | None:
+    """In lines that begin with `>`."""
+    quotation = "\n".join(f"> {line}" for line in text.split("\n"))
+    return f"{_pick(BEFORE, text)}\n\n{quotation}\n\n{_pick(AFTER, text)}"
+
+
 def a_row_of_a_table(format: Format, text: str, call: Call) -> str | None:
     """Where no bar disturbs it."""
     line = text.replace("\n", "")
@@ -113,6 +119,6 @@ def markers_by_name(format: Format, text: str, call: Call) -> str | None:
 
 Manner = Callable[[Format, str, Call], str | None]
 MANNERS: tuple[Manner, ...] = (
-    *(inline_code, a_transcript_in_a_fence, a_string_in_a_program, a_commented_fence, a_row_of_a_table),
+    *(inline_code, a_transcript_in_a_fence, a_string_in_a_program, a_commented_fence, a_row_of_a_table, a_quotation),
     markers_by_name,
 )

@@ -163,9 +163,11 @@ class AnswerReading:
                 if end is not None:
                     return end
             fence, span, _ = quoting(self.prose, self.text[at].replace("`", ""))
-            if untaught and (at < self.quiet or self.inside or fence or span):
+            if untaught and (at < self.quiet or self.inside or fence or span or self.cited):
                 continue
             if syntaxes[0].opener:
+                if self.cited:
+                    continue
                 if at < self.muted and not untaught:
                     continue
                 around, ticks = self.around(syntaxes[0].opener, at)
@@ -209,6 +211,11 @@ class AnswerReading:
             self.settle(decision, at, end, family)
             return end
         return self.own_fence(at)
+
+    @property
+    def cited(self) -> bool:
+        """True in a line of a Markdown quotation."""
+        return re.search(r"(?:\A|\n)[ \t]*>[^\n]*\Z", self.prose) is not None
 
     def frames(self) -> bool:
         """Returns True if framing here would be the first visible content of the answer, or the first after a block or
@@ -268,7 +275,7 @@ class AnswerReading:
             or not (again or (syntax.anchor == "margin" and self.anchored("margin", at)))
         ):
             return None
-        if any(quoting(self.prose, self.text[at].replace("`", ""))[:2]):
+        if self.cited or any(quoting(self.prose, self.text[at].replace("`", ""))[:2]):
             return None
         names = self.policy.callable_names
         words = [word.decode() for some in loose_words(names) for word in some]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from tests.cases import every
 from tests.parse.reading import Calls, blocks, calls_and_text, in_pieces, scanned
@@ -36,6 +36,7 @@ QUOTE = '<|"|>'
 TWO_DAYS = ("look_up", {"place": "Bergen", "days": 2})
 K2 = 'functions.run:0<|tool_call_argument_begin|>{"command":"ls -l"}<|tool_call_end|>'
 QWEN2 = '✿FUNCTION✿: run\n✿ARGS✿: {"command":"ls -l"}\n'
+SOLAR = '<|tool_call:begin|>abc<|tool_call:name|>run<|tool_call:args|>{"command":"ls -l"}<|tool_call:end|>'
 RUN = '{"name": "run", "arguments": {"command": "ls -l"}}'
 
 READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
@@ -90,6 +91,8 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
     ("smollm3", "<think>So.</think>\nI look.\n<code>[now(), run(command='ls -l')]</code>", [NOW, LS], "I look."),
     ("my-model", r"run(command=“ls\t-l”)", [("run", {"command": "ls\t-l"})], ""),
     ("my-model", r'<tool_call>{"name": "run", "arguments": {“command”: “ls\t-l”}}</tool_call>', [("run", {"command": "ls\t-l"})], ""),
+    ("my-model", f"So.<|flush|><|tool_calls|>{SOLAR}{SOLAR.replace('abc', '')}<|calls|>More.", [LS, LS], "So.<|flush|>More."),
+    ("solar-open-100b", f"I look.\n{SOLAR}", [LS], "I look."),
     ("my-model", f"<tml:function_calls>\n{INVOKE}\n</tml:function_calls>", [LS], ""),
     ("my-model", f"<tool_calls>\n{INVOKE}\n</tool_calls>\nMore.", [LS], "More."),
     ("my-model", f"Look.\n<tvoe_calls>\n{INVOKE}\n{INVOKE}\n</tvoe_calls>", [LS, LS], "Look."),
@@ -148,6 +151,9 @@ TEXT = [
     ("my-model", "{“name”: “Ada”, “n”: 1}"),
     ("hunyuan-a13b", "Put <answer> before it and `</answer>` behind."),
     ("cwm", "The <tool: tag is closed by </tool>"),
+    ("my-model", "<|tool_call:begin|> begins a call, <|tool_call:end|> ends it."),
+    ("my-model", f"In `{SOLAR}` stands a call."),
+    ("my-model", f"> {SOLAR}"),
     ("qwen3.6", "Write `<function=now/>` for it."),
     ("my-model", f"In `{QWEN2[:-1]}` stands a call."),
     ("my-model", f"```\n# a call\n{QWEN2}```\nThat is all."),
@@ -168,9 +174,11 @@ TEXT = [
 ]
 
 
-def read(twin: ModuleType, model: str, text: str, size: int) -> tuple[Calls, str]:
+def read(
+    twin: ModuleType, model: str, text: str, size: int, streaming: int | Literal["buffered"] = "buffered"
+) -> tuple[Calls, str]:
     """The calls and the visible text of an answer that comes in pieces of this size."""
-    options = RouteOptions(calls=CallsConfig(recognise="any"))
+    options = RouteOptions(calls=CallsConfig(recognise="any", argument_streaming=streaming))
     events = scanned(twin, format_for(model) or "auto", TOOLS, in_pieces(text, size), options=options)
     said = "".join(block.text for block in blocks(events) if block.kind == "text")
     return calls_and_text(events)[0], said
@@ -182,15 +190,7 @@ def test_what_models_write_beside_their_form_is_read(
 ) -> None:
     for size in (len(text), 1, 7):
         assert read(twin, model, text, size) == (calls, said)
-
-
-@every(("model", "text", "calls", "said"), READ)
-def test_a_streamed_slip_is_the_same_call(
-    twin: ModuleType, model: str, text: str, calls: list[tuple[str, dict[str, Any]]], said: str
-) -> None:
-    options = RouteOptions(calls=CallsConfig(recognise="any", argument_streaming=0))
-    events = scanned(twin, format_for(model) or "auto", TOOLS, in_pieces(text, 1), options=options)
-    assert calls_and_text(events)[0] == calls
+    assert read(twin, model, text, 1, 0) == (calls, said)
 
 
 @every(("model", "text"), TEXT)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.cases import every
 from toolwire.call_policy.candidate import custom_input
 from toolwire.call_policy.coercion import coerce
-from toolwire.call_policy.early import SafeCall
+from toolwire.call_policy.early import InputGate, SafeCall, ValueGate
 from toolwire.call_policy.untyped import ParameterTypes
 from toolwire.schemas.schema import compile_schema
 
@@ -39,7 +39,8 @@ SCHEMA: dict[str, Any] = {
 
 def sent(text: str, schema: Any = SCHEMA, size: int = 1000, *, custom: bool = False) -> str:
     """The part of the arguments that is sent, which come in pieces of this size."""
-    call = SafeCall(lambda: None, ParameterTypes(schema), schema, custom=custom)
+    gate = InputGate() if custom else None if schema is None else ValueGate(schema)
+    call = SafeCall(lambda: None, ParameterTypes(schema), gate)
     return "".join(call.release(text[at : at + size].encode()).decode() for at in range(0, len(text), size))
 
 
@@ -87,7 +88,7 @@ def test_cuts_change_nothing(schema: Any) -> None:
     raw = ESCAPES.encode()
 
     def released(*pieces: bytes) -> bytes:
-        call = SafeCall(lambda: None, ParameterTypes(schema or {}), schema)
+        call = SafeCall(lambda: None, ParameterTypes(schema or {}), None if schema is None else ValueGate(schema))
         return b"".join(map(call.release, pieces))
 
     whole = released(raw)

@@ -13,26 +13,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from .listing import (
-    Listing,
-    functions,
-)
+from .listing import Listing, functions
 from .results import TOOL_RESPONSE, ResultForm
 
-COMMON: Final = """{policy}
 
-# Tools
+def around(before: str, behind: str = "") -> str:
+    """Returns a prompt segment with these texts before and behind the list of tools."""
+    return f"{{policy}}\n\n# Tools\n\n{before}{{tools}}{behind}\n\n{{format}}\n\n{{examples}}"
 
-You may call one or more functions to assist with the user query.
 
-You are provided with function signatures within <tools></tools> XML tags:
-<tools>
-{tools}
-</tools>
-
-{format}
-
-{examples}"""
+COMMON: Final = around(
+    "You may call one or more functions to assist with the user query.\n\n"
+    "You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n",
+    "\n</tools>",
+)
 """The prompt segment of Qwen, GLM and many others, in the order of their templates. The policy comes first, like the
 application's system message: after the list, it makes small models call a tool on every question."""
 
@@ -49,11 +43,6 @@ class Words:
     results: ResultForm = TOOL_RESPONSE
 
 
-def around(before: str, behind: str = "") -> str:
-    """Returns the prompt segment `COMMON` with other texts before and behind the list of tools."""
-    return f"{{policy}}\n\n# Tools\n\n{before}{{tools}}{behind}\n\n{{format}}\n\n{{examples}}"
-
-
 QWEN: Final = Words(
     form="""For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
 <tool_call>
@@ -62,6 +51,3 @@ QWEN: Final = Words(
 Put no Markdown fence around it."""
 )
 """The wording of Hermes, Qwen 2.5 and 3, and Granite 4."""
-
-
-_QUOTE: Final = '<|"|>'

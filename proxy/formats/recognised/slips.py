@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from ...scan._grammar import BlockSyntax, Branch, Node
-from ..engine.syntaxes import DONE
+from ..engine.syntaxes import DONE, section
 from ..families import gemma, kimi
 
 _END: Final = Branch(read="end")
@@ -24,6 +24,17 @@ def _braces(base: int, *ends: Branch) -> tuple[Node, ...]:
     return (
         (Branch(read="braces", field="arguments", then=base + 1),),
         (*(Branch(literal=closer) for closer in ("<tool_call|>", "</call>", "</tool_call>", "<turn|>")), *ends),
+    )
+
+
+def _solar(base: int) -> tuple[Node, ...]:
+    """Returns the nodes after `<|tool_call:begin|>`. The id may be missing."""
+    name = Branch(literal="<|tool_call:name|>", read="word", field="name", then=base + 2)
+    return (
+        (name, Branch(read="word", field="id", then=base + 1)),
+        (name,),
+        (Branch(literal="<|tool_call:args|>", read="object", field="arguments", then=base + 3),),
+        (Branch(literal="<|tool_call:end|>"),),
     )
 
 
@@ -84,6 +95,11 @@ SLIPS: Final[tuple[BlockSyntax, ...]] = (
         ),
         family=kimi.K2.name,
         untaught=True,
+    ),
+    # Solar Open. Solar Open 2 is a family.
+    *(
+        replace(syntax, family="solar_open", untaught=True)
+        for syntax in section("<|tool_calls|>", "<|tool_call:begin|>", _solar, "<|calls|>", closer="<|tool_call:end|>")
     ),
     # Qwen 2 with Qwen-Agent, whose prompt asks for these words.
     BlockSyntax(
