@@ -30,6 +30,20 @@ async def test_a_certificate_that_nobody_signed(tmp_path: Path) -> None:
         await client.close()
 
 
+async def test_a_server_that_does_not_speak_tls(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        client = WireClient(URL(f"https://127.0.0.1:{port}"), {}, BackendConfig())
+        fault = await fault_of(client)
+        assert (fault.code, fault.message) == ("upstream_disconnected", "The model server refuses TLS connections.")
+        await client.close()
+    assert "no TLS connection to 127.0.0.1: " in caplog.text
+
+
 @pytest.mark.parametrize("trust", ["not verified", "known"])
 async def test_answers_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trust: str) -> None:
     tls, certificate = self_signed(tmp_path)

@@ -20,8 +20,8 @@ import aiohttp
 from ...config import BackendConfig, LimitsConfig
 from ...support.lines import HEAD_BYTES, OversizedLine
 from ...support.tasks import cancel_all
-from ...upstream.client.connections import unreachable, untrusted
-from ...upstream.client.sessions import refuse_redirect
+from ...upstream.client.connections import unreachable
+from ...upstream.client.sessions import connection_fault, refuse_redirect
 from .transport import MOST_UNSENT, READ_BYTES, Transport, TransportBroken
 
 HEARTBEAT_S: Final = 30.0
@@ -60,9 +60,9 @@ class WebSocketTransport(Transport):
                 timeout=aiohttp.ClientWSTimeout(ws_close=CLOSING_S),
                 ssl=config.verify_tls,
             )
-        except aiohttp.ClientSSLError:
+        except aiohttp.ClientSSLError as error:
             await session.close()
-            raise untrusted() from None
+            raise connection_fault(error) from None
         except (aiohttp.ClientError, OSError):
             await session.close()
             raise unreachable() from None

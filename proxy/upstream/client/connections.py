@@ -113,11 +113,6 @@ def unreachable() -> BackendFault:
     return BackendFault("The model server cannot be reached.", code="upstream_disconnected", transient=True)
 
 
-def untrusted() -> BackendFault:
-    """Returns the error for a failed TLS handshake."""
-    return BackendFault("The model server's certificate is not trusted.", code="upstream_disconnected", transient=True)
-
-
 def disconnected() -> BackendFault:
     """Returns the error for a connection that closed before the answer ended."""
     return BackendFault("The model server closed the connection.", code="upstream_disconnected", transient=True)

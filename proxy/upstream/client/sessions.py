@@ -17,8 +17,8 @@ from yarl import URL
 
 from ...config import BackendConfig
 from ...errors import BackendFault
-from .connections import disconnected, not_http, redirected, undecodable, unreachable, untrusted
-from .tls import log_untrusted, tls_context
+from .connections import disconnected, not_http, redirected, undecodable, unreachable
+from .tls import tls_context, tls_fault
 
 PIECE_BYTES: Final = 64 * 1024
 """Bytes of a request body that are written at once."""
@@ -74,10 +74,9 @@ async def refuse_redirect(request: aiohttp.ClientRequest, handler: aiohttp.Clien
 
 def connection_fault(error: Exception) -> BackendFault:
     """Returns the error for a failed connection or an answer that is not HTTP."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
-        if isinstance(error.__cause__, ssl.SSLError):
-            log_untrusted(error.host, error.__cause__)
-        return untrusted()
+    if isinstance(error, aiohttp.ClientSSLError):
+        assert isinstance(error.__cause__, ssl.SSLError)
+        return tls_fault(error.host, error.__cause__)
     if isinstance(error, aiohttp.ClientConnectorError):
         return unreachable()
     if isinstance(error, aiohttp.ClientPayloadError) and "not completed" not in str(error):

@@ -6,6 +6,8 @@ import logging
 import ssl
 from typing import Final
 
+from ...errors import BackendFault
+
 LOG: Final = logging.getLogger("toolwire.backends")
 
 _NO_SUCH_NAME: Final = frozenset({62, 64})
@@ -27,9 +29,15 @@ def tls_context(*, verify: bool) -> ssl.SSLContext:
     return context
 
 
-def log_untrusted(host: str | None, error: ssl.SSLError) -> None:
-    """Logs why a TLS connection failed. Clients do not get this text, because it contains the server's name."""
+def tls_fault(host: str | None, error: ssl.SSLError) -> BackendFault:
+    """Logs why a TLS connection failed, and returns the error for it. Clients do not get the logged text, because it
+    contains the server's name."""
     why = getattr(error, "verify_message", None) or error.reason or str(error)
     if getattr(error, "verify_code", None) in _NO_SUCH_NAME:
         why += " What counts are the names in its subjectAltName; without that it is good for no name."
     LOG.warning("no TLS connection to %s: %s", host, why)
+    untrusted = isinstance(error, ssl.SSLCertVerificationError)
+    said = (
+        "The model server's certificate is not trusted." if untrusted else "The model server refuses TLS connections."
+    )
+    return BackendFault(said, code="upstream_disconnected", transient=True)

@@ -41,9 +41,8 @@ from .connections import (
     shortest,
     timed_out,
     unreachable,
-    untrusted,
 )
-from .tls import log_untrusted, tls_context
+from .tls import tls_context, tls_fault
 from .wire_answer import HttpAnswer
 from .wire_connection import READ_BYTES, HttpConnection
 from .wire_proxy import authorization, open_tunnel, proxy_for
@@ -257,8 +256,7 @@ class WireClient:
             async with asyncio.timeout(limit) as connecting:
                 connection = await self.dial()
         except ssl.SSLError as error:
-            log_untrusted(self._url.host, error)
-            raise untrusted() from None
+            raise tls_fault(self._url.host, error) from None
         except (OSError, UnicodeError):  # UnicodeError: a name that cannot be looked up
             raise (timed_out(CONNECTING, limit) if connecting.expired() else unreachable()) from None
         if self._closed:
