@@ -43,7 +43,7 @@ class SqliteLedger(Ledger):
         self._thread = SqliteThread("toolwire-limits", self._connect)
 
     async def start(self) -> None:
-        await self._call(lambda _: None)
+        await self._call(self._probe)
 
     async def close(self) -> None:
         await self._thread.close()
@@ -59,6 +59,10 @@ class SqliteLedger(Ledger):
         await self._call(lambda db: self._renew(db, leases))
 
     # --- in the thread ----------------------------------------------------------------------------------------------
+
+    def _probe(self, db: sqlite3.Connection) -> None:
+        """Writes, because a file on a full disk can still be opened and locked."""
+        db.execute(_SET_LEVEL, ("", 0.0, self._now()))
 
     def _book(self, db: sqlite3.Connection, bounds: Sequence[Bound], tokens: int, lease: str) -> Booking:
         now = self._now()

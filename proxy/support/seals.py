@@ -108,13 +108,14 @@ def shared_secret(folder: Path | None) -> bytes:
     if folder is None:
         return made
     path = folder / "seal.key"
-    own = folder / f"seal.{token_hex(8)}"
-    with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(made)
-    try:
-        os.link(own, path)  # atomic: fails if another worker was first, and its file is complete
-    except FileExistsError:
-        pass
-    finally:
-        own.unlink(missing_ok=True)
+    if not path.exists():  # a worker that replaces another one must be able to start on a full disk
+        own = folder / f"seal.{token_hex(8)}"
+        try:
+            with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(made)
+            os.link(own, path)  # atomic: fails if another worker was first, and its file is complete
+        except FileExistsError:
+            pass
+        finally:
+            own.unlink(missing_ok=True)
     return path.read_bytes()

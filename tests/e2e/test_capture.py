@@ -294,6 +294,18 @@ def test_ids_and_times_do_not_count() -> None:
     assert settled(one) != settled(one.replace(b"id", b"ID"))
 
 
+def test_a_capture_that_could_not_be_written_leaves_no_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def full() -> bytes:
+        raise OSError(28, "No space left on device")
+
+    async def write() -> None:
+        await CaptureFolder(CaptureConfig(keep=1, folder=str(tmp_path)), None)._write("name", full)
+
+    asyncio.run(write())
+    assert "a capture could not be written: [Errno 28] No space left on device" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_captures_written_at_once_share_one_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads write them: each one's first look for the folder that nobody chose must find the same."""
     threads = 4

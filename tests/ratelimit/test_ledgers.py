@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.ratelimit.conftest import Clock, MakeLedger, ledger
 from tests.store.redis_server import GROUPS
-from toolwire.ratelimit.base import LEASE_S, Booking, Bound, Ledger, changes
+from tests.waiting import GUARD_S
+from toolwire.ratelimit.base import LEASE_S, Booking, Bound, Ledger, LedgerUnavailable, changes
+from toolwire.ratelimit.sqlite import SqliteLedger
 
 REQUESTS = Bound("key", "requests", "key:a", 6)
 TOKENS = Bound("key", "tokens", "key:a", 10)
@@ -114,6 +117,21 @@ async def test_slots_of_a_dead_worker_come_free(kind: str, make_ledger: MakeLedg
     clock.now += LEASE_S
     await counts.renew({"new": [SLOTS]})  # was forgotten, is known again
     assert (await counts.book([SLOTS], 1, "next")).used == (2,)
+
+
+async def test_counts_that_cannot_be_written_do_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = SqliteLedger._connect
+
+    def read_only(counts: SqliteLedger) -> sqlite3.Connection:
+        db = connect(counts)
+        db.execute("PRAGMA query_only = 1")
+        return db
+
+    monkeypatch.setattr(SqliteLedger, "_connect", read_only)
+    counts = SqliteLedger(tmp_path / "limits.sqlite3", timeout_s=GUARD_S)
+    with pytest.raises(LedgerUnavailable):
+        await counts.start()
+    await counts.close()
 
 
 # --- against a naive model ------------------------------------------------------------------------------------------

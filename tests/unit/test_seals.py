@@ -93,6 +93,12 @@ def test_workers_share_what_the_first_one_made(tmp_path: Path) -> None:
     assert shared_secret(None) != shared_secret(None)
 
 
+def test_a_replaced_worker_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = shared_secret(tmp_path)
+    monkeypatch.delattr("os.open")  # as on a full disk
+    assert shared_secret(tmp_path) == made
+
+
 def test_reasoning_of_earlier_turns_is_opened_once() -> None:
     """The messages are the same objects in the next turn, so that later stages know them; dropped texts count again."""
     opened_texts: list[str] = []

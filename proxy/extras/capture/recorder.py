@@ -170,9 +170,12 @@ class CaptureFolder:
     def _write_file(self, name: str, make: Callable[[], bytes]) -> None:
         folder = self._folder()
         unfinished = folder / f"{os.getpid()}-{next(self._numbers)}.unfinished"
-        with open(unfinished, "wb", opener=_private) as file:
-            file.write(make())
-        unfinished.rename(folder / f"{name}{SUFFIX}")
+        try:
+            with open(unfinished, "wb", opener=_private) as file:
+                file.write(make())
+            unfinished.rename(folder / f"{name}{SUFFIX}")
+        finally:
+            unfinished.unlink(missing_ok=True)  # if the disk is full, the next capture needs its room
         for path in self.files(None)[: -self.keeps]:
             path.unlink(missing_ok=True)  # another worker may have deleted it
 
