@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import Final
 
@@ -106,4 +107,5 @@ def page_url(host: str, port: int) -> str:
 
 
 def _print(line: str) -> None:
-    print(visible_lines(line), flush=True)
+    with suppress(OSError):  # without a reader, or on a full disk, the gateway serves all the same
+        print(visible_lines(line), flush=True)

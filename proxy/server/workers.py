@@ -357,6 +357,7 @@ class Supervisor:
             with suppress(BlockingIOError):
                 wake.recv(4096)
         for worker in running:
+            LOG.error("worker %d has not ended and is killed", worker.process.pid)
             worker.process.kill()
             worker.process.join()
         return bool(running)

@@ -25,8 +25,9 @@ from tests.e2e.forking import Forked
 from tests.waiting import GUARD_S, runs
 from toolwire.config import BackendConfig, GatewayConfig, ServerConfig
 from toolwire.observability.log_forms import JsonFormatter, TextFormatter
+from toolwire.server import workers
 from toolwire.server.process import SWITCH_S
-from toolwire.server.serving import base_url
+from toolwire.server.serving import _print, base_url
 from toolwire.server.sockets import bind, bind_shared, close, reserve
 from toolwire.server.workers import Supervisor, _Worker
 
@@ -319,6 +320,27 @@ def test_workers_that_ended_before_they_were_told_are_no_cut() -> None:
         assert supervisor._stop(wake) is False
 
 
+def test_a_worker_that_is_killed_is_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Hung:
+        exitcode, pid, sentinel = None, 77, -1
+
+        def terminate(self) -> None:
+            pass
+
+        kill = join = terminate
+
+    monkeypatch.setattr(workers, "KILL_AFTER_S", 0.0)
+    config = GatewayConfig(backends={"m": BackendConfig(kind="mock")}, server=ServerConfig(shutdown_grace_s=0.0))
+    supervisor = Supervisor(config, lambda config, metrics, before: web.Application(), [], lambda: None)
+    supervisor._slots[0].worker = _Worker(cast(Any, Hung()), cast(Any, None), config)
+    wake, waker = socket.socketpair()
+    with wake, waker:
+        assert supervisor._stop(wake) is True
+    assert "worker 77 has not ended and is killed" in caplog.text
+
+
 def test_a_worker_that_the_system_does_not_start_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -335,3 +357,12 @@ def test_a_worker_that_the_system_does_not_start_is_tried_again(
     assert place.due > 0
     assert "cannot start a worker: [Errno 11] Resource temporarily unavailable" in caplog.text
     close([port, *place.sockets])
+
+
+def test_an_output_that_cannot_be_written_does_not_keep_it_from_serving(monkeypatch: pytest.MonkeyPatch) -> None:
+    class WithoutReader(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(sys, "stdout", WithoutReader())
+    _print("toolwire is serving")
