@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from ..config import StoreConfig
+from ..support.folders import why_unusable
 from ..support.redis_url import read_url
 from .base import ResponseStore
 
@@ -53,7 +54,7 @@ def sqlite_path(config: StoreConfig) -> Path:
 
 
 def described(config: StoreConfig, workers: int) -> str:
-    """Describes where and for how long conversations are stored, without user and password."""
+    """Describes where and for how long conversations are stored, without user and password, or why they are not."""
     match config.kind:
         case "none":
             return "conversations are not stored: `store.kind` is `none`"
@@ -61,6 +62,9 @@ def described(config: StoreConfig, workers: int) -> str:
             each = f", of each of the {workers} workers by itself" if workers > 1 else ""
             place = f"in the memory of this process{each}, and lost with it"
         case "sqlite":
+            why = why_unusable(sqlite_path(config).parent)
+            if why is not None:
+                return f"conversations cannot be stored: {why}; set `store.path` to a file that can be written"
             place = f"in the SQLite file {sqlite_path(config).absolute()}"
         case "redis":
             place = f"in Redis {read_url(config.url or '').place}"
