@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from ..prompting.prompt import check_template
 from ..registry import SERVER_PROTOCOLS, usual_server
 from ..support.conversion import ConfigError, join, suggestion
 from ..support.environment import NO_TOOLS, has_groups
+from ..support.folders import why_unusable
 from ..support.plainyaml import read_yaml
 from ..upstream.client.connections import check_header
 from ..upstream.servers.mock import read_script
@@ -379,12 +379,9 @@ def _places(config: GatewayConfig) -> Iterator[str]:
 
 
 def _folder(folder: Path, path: str) -> Iterator[str]:
-    """Yields a mistake if a folder, which is created on demand, cannot be created or written to."""
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not there.is_dir():
-        yield f"{path}: {there} is not a folder"
-    elif not os.access(there, os.W_OK | os.X_OK):
-        yield f"{path}: {there} is not writable"
+    why = why_unusable(folder)
+    if why is not None:
+        yield f"{path}: {why}"
 
 
 def _script(file: str, path: str) -> Iterator[str]:

@@ -131,8 +131,12 @@ class AppHost:
             app[HEALTH].logs_servers = self._logs_servers
         generation = RunningApp(app)
         await generation.start()
-        if self._prepare is not None:
-            await self._prepare(self._make, config)
+        try:
+            if self._prepare is not None:
+                await self._prepare(self._make, config)
+        except BaseException:  # also a stop in the middle of a reload
+            await generation.close()
+            raise
         return generation
 
     async def check_models(self) -> None:

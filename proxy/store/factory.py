@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from ..config import StoreConfig
+from ..support.folders import why_unusable
 from ..support.redis_url import read_url
 from .base import ResponseStore
 
@@ -53,7 +54,7 @@ def sqlite_path(config: StoreConfig) -> Path:
 
 
 def described(config: StoreConfig, workers: int) -> str:
-    """Describes where and for how long conversations are stored, without user and password."""
+    """Describes where and for how long conversations are stored, without user and password, or why they are not."""
     match config.kind:
         case "none":
             return "conversations are not stored: `store.kind` is `none`"
@@ -61,10 +62,10 @@ def described(config: StoreConfig, workers: int) -> str:
             each = f", of each of the {workers} workers by itself" if workers > 1 else ""
             place = f"in the memory of this process{each}, and lost with it"
         case "sqlite":
-            path = sqlite_path(config).absolute()
-            if not _can_be_written(path):
-                return f"conversations cannot be stored: the SQLite file {path} cannot be written; see `store.path`"
-            place = f"in the SQLite file {path}"
+            why = why_unusable(sqlite_path(config).parent)
+            if why is not None:
+                return f"conversations cannot be stored: {why}; set `store.path` to a file that can be written"
+            place = f"in the SQLite file {sqlite_path(config).absolute()}"
         case "redis":
             place = f"in Redis {read_url(config.url or '').place}"
     each = "" if config.max_responses_per_key is None else f", {config.max_responses_per_key:,} of one key"
@@ -72,13 +73,6 @@ def described(config: StoreConfig, workers: int) -> str:
         f"conversations are stored {place}: for {_span(config.max_age_s)}, {config.max_responses:,} responses at most"
         f"{each}"
     )
-
-
-def _can_be_written(path: Path) -> bool:
-    """True if the file, or else the nearest of its folders that exists, permits it."""
-    if path.exists():
-        return os.access(path, os.W_OK)
-    return os.access(next(folder for folder in path.parents if folder.exists()), os.W_OK | os.X_OK)
 
 
 def _span(seconds: float) -> str:

@@ -92,6 +92,26 @@ async def get(session: aiohttp.ClientSession, path: str = "/") -> str:
         return await answer.text()
 
 
+async def test_an_application_whose_preparation_is_cancelled_is_closed() -> None:
+    """A gateway may be stopped in the middle of a reload."""
+    apps, preparing = Apps(), asyncio.Event()
+
+    async def prepare(create: AppFactory, config: GatewayConfig) -> None:
+        if apps.open == {0, 1}:
+            preparing.set()
+            await asyncio.Event().wait()
+
+    host = AppHost(apps.create, Metrics(), prepare=prepare)
+    await host.start(CONFIG)
+    reloading = asyncio.create_task(host.reload(lambda: CONFIG))
+    async with asyncio.timeout(GUARD_S):
+        await preparing.wait()
+    reloading.cancel()
+    await asyncio.wait({reloading})
+    assert apps.open == {0}
+    await host.close()
+
+
 async def test_a_configuration_is_prepared_before_it_is_served() -> None:
     apps, prepared = Apps(), []
     current: list[str] = []

@@ -102,9 +102,16 @@ def test_where_conversations_are_stored(
     assert line in describe(settings, registries()).splitlines()
 
 
-def test_the_file_is_that_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/toolwire")
-    assert "/var/lib/toolwire/responses.sqlite3" in start_notes(config(), registries())[0]
+def test_the_file_is_that_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "toolwire"))
+    assert f"{tmp_path}/toolwire/responses.sqlite3" in start_notes(config(), registries())[0]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "file" / "toolwire"))
+    (line,) = start_notes(config(), registries())
+    assert line.startswith(f"conversations cannot be stored: {tmp_path}/file is not a folder; ")
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
