@@ -27,7 +27,7 @@ export class ExchangePage {
   /** `source` gives the view, readings and file; `at` is the position that the address names, or null. */
   constructor(source, { at = null, setup, tell, play }) {
     Object.assign(this, { source, at, setup, tell, play });
-    this.lanes = new Lanes((call) => this.#light(call ?? this.#chosen));
+    this.lanes = new Lanes((call) => this.lanes.light(call ?? this.#chosen));
     this.timeline = new Timeline(
       () => this.#moved(),
       (moment) => this.#describe(moment),
@@ -264,7 +264,7 @@ export class ExchangePage {
     );
     for (const type of ["pointerenter", "focus"])
       chip.addEventListener(type, () => this.lanes.light(call, { reveal: true }));
-    for (const type of ["pointerleave", "blur"]) chip.addEventListener(type, () => this.#light(this.#chosen));
+    for (const type of ["pointerleave", "blur"]) chip.addEventListener(type, () => this.lanes.light(this.#chosen));
     for (const kind of new Set(call.judgements.map((index) => this.view.judgements[index]?.kind)))
       chip.append(h("em", null, kind ?? ""));
     return chip;
@@ -298,10 +298,6 @@ export class ExchangePage {
     this.#chosen = this.#chosen === call ? null : call;
     this.#toRound(call.round);
     this.lanes.light(call, { reveal: true });
-  }
-
-  #light(call) {
-    this.lanes.light(call);
   }
 
   #tabs(view) {
