@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -57,8 +57,8 @@ class Changes:
     deleted rows; `skipped`: how many were created and deleted in between."""
 
     version: int
-    rows: tuple[Row, ...]
-    gone: tuple[str, ...]
+    rows: Sequence[Row]
+    gone: Sequence[str]
     skipped: int
 
 
