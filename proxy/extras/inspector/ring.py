@@ -205,7 +205,7 @@ def _may_see(capture: Capture, owner: str | None) -> bool:
     return owner is None or capture.owner == owner
 
 
-def row_of(capture: Capture, worker: int = 0) -> Row:
+def row_of(capture: Capture, worker: int) -> Row:
     """Returns the row of an exchange for the list, as far as it is known."""
     row = make_row(capture.head, capture.fields, capture.began)
     row |= {name: capture.covered(row[name]) for name in ("model", "tools")}
