@@ -148,10 +148,8 @@ def _stored(size: int, count: int = 1, items: int = 1) -> Iterator[Request]:
         yield Request("/v1/responses", dump(body))
 
 
-def _follow(extra: object = None, times: int = 1) -> Iterator[Request]:
-    for _ in range(times):
-        body = {"model": "m", "previous_response_id": "{ID}", "input": extra or "go on"}
-        yield Request("/v1/responses", dump(body))
+def _follow() -> Iterator[Request]:
+    yield Request("/v1/responses", dump({"model": "m", "previous_response_id": "{ID}", "input": "go on"}))
 
 
 def _references(times: int) -> Iterator[Request]:
@@ -218,10 +216,10 @@ ATTACKS: Final = (
     ),
     Attack("item_reference x 500", lambda: _references(500), before=lambda: _stored(1_000_000), config=STORE),
     Attack("item_reference x 2000", lambda: _references(2000), before=lambda: _stored(1_000_000), config=STORE),
-    Attack("a chain of 10 x 6 MB", lambda: _follow(), before=lambda: _stored(6_000_000, 10), config=STORE),
-    Attack("a follow-up of 8 MB", lambda: _follow(), before=lambda: _stored(8_000_000), config=STORE),
-    Attack("a follow-up of 1,000 items", lambda: _follow(), before=lambda: _stored(6_000_000, 1, 1_000), config=STORE),
-    Attack("a follow-up of 16,000 items", lambda: _follow(), before=lambda: _stored(500_000, 1, 16_000), config=STORE),
+    Attack("a chain of 10 x 6 MB", _follow, before=lambda: _stored(6_000_000, 10), config=STORE),
+    Attack("a follow-up of 8 MB", _follow, before=lambda: _stored(8_000_000), config=STORE),
+    Attack("a follow-up of 1,000 items", _follow, before=lambda: _stored(6_000_000, 1, 1_000), config=STORE),
+    Attack("a follow-up of 16,000 items", _follow, before=lambda: _stored(500_000, 1, 16_000), config=STORE),
     Attack(
         "input_items of 30 MB x 20",
         lambda: _paths("/v1/responses/{ID}/input_items", 20),

@@ -233,7 +233,7 @@ def microseconds(work: Work, requests: int) -> float:
     return best / (requests * work.units) * 1e6
 
 
-def instructions(number: int, requests: int, keep: str | None = None) -> float:
+def instructions(number: int, requests: int, keep: str | None) -> float:
     """Returns the instructions per unit of `WORKS[number]`. `keep`: the file for callgrind's own output."""
     arguments = ("--counted", "--only", str(number), "--requests", str(requests))
     (total,), _ = callgrind.count("bench.inprocess", *arguments, keep=keep)

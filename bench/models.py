@@ -36,7 +36,7 @@ from toolwire.config import BackendConfig, RouteOptions, Timeouts
 from toolwire.extras.bench.report import table
 from toolwire.extras.demo.engine import ENGINE_PACKAGE, Engine, EngineError, find_weights
 from toolwire.extras.tune.cases import Case, load_cases, own_cases
-from toolwire.extras.tune.gateway import QuestionSettings, TuningGateway, identify_server
+from toolwire.extras.tune.gateway import QuestionSettings, identify_server, tuning_gateway
 from toolwire.extras.tune.report import COLUMNS, row
 from toolwire.extras.tune.scoring import ClientAnswer, Figures, score_answer
 from toolwire.extras.tune.space import FORMATS as USUAL
@@ -190,12 +190,12 @@ async def measure(
     started = time.monotonic()
     async with contextlib.AsyncExitStack() as stack:
         gateways = {
-            choice: await stack.enter_async_context(TuningGateway(backend, model, routes, ask, registries()))
+            choice: await stack.enter_async_context(tuning_gateway(backend, model, routes, ask, registries()))
             for choice, ask in {cell.choice: ask for cell, ask in asks.items()}.items()
         }
         for place, (case, cell) in enumerate(todo):
             for number, name in enumerate(formats):
-                results.add(cell, name, case, await gateways[cell.choice].ask(number, case))
+                results.add(cell, name, case, await gateways[cell.choice](number, case))
             done = (place + 1) / len(todo)
             left = (time.monotonic() - started) * (1 - done) / done
             print(

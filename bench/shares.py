@@ -39,7 +39,6 @@ CONNECTIONS: Final = 6
 TOO_MUCH: Final = 3.0
 """The factor by which each key exceeds its limit."""
 ALLOWED: Final = 0.05
-START_S: Final = 60.0
 
 
 @dataclass(slots=True)

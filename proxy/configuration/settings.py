@@ -118,11 +118,10 @@ def has_backends(env: Mapping[str, str] | None = None) -> bool:
     return any(segments[0] == "backends" for _, segments in _variables(os.environ if env is None else env))
 
 
-def is_set(key: str, env: Mapping[str, str] | None = None) -> bool:
+def is_set(key: str) -> bool:
     """Returns True if the environment sets this key, or a section that contains it."""
     wanted = key.split(".")
-    variables = _variables(os.environ if env is None else env)
-    return any(list(segments) == wanted[: len(segments)] for _, segments in variables)
+    return any(segments == wanted[: len(segments)] for _, segments in _variables(os.environ))
 
 
 # --- from the file and the environment to one tree ------------------------------------------------------------------

@@ -327,7 +327,7 @@ def test_who_cannot_do_it_is_not_timed(
     run: Run, monkeypatch: pytest.MonkeyPatch, name: str, texts: Any, status: str, note: str
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setitem(CONTESTANTS, name, Contestant(name, "", texts))  # type: ignore[arg-type]
+        patch.setitem(CONTESTANTS, name, Contestant(name, texts))  # type: ignore[arg-type]
         report = measure(plan(contestants=[name, "buffering"], budget_s=60))
         result = run("--case", "calls", "--implementation", name, "--implementation", "buffering")
     broken, other = sorted(report.groups[0].entries, key=lambda entry: entry.contestant == "buffering")
@@ -356,7 +356,7 @@ def test_other_visible_text_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
         def finish(self) -> list[Event]:
             return [*self._scanner.finish(), Delta(0, "and so on")]
 
-    monkeypatch.setitem(CONTESTANTS, "buffering", Contestant("buffering", "", lambda format, offer: Chatty))
+    monkeypatch.setitem(CONTESTANTS, "buffering", Contestant("buffering", lambda format, offer: Chatty))
     mixed = dataclasses.replace(plan(contestants=["python", "buffering"], budget_s=60), cases=["mixed"])
     entries = measure(mixed).groups[0].entries
     assert [(entry.status, entry.note) for entry in entries] == [("measured", ""), ("measured", "visible text differs")]

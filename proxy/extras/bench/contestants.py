@@ -49,7 +49,6 @@ class Contestant:
     installed."""
 
     name: str
-    about: str
     texts: Callable[[str, OfferedTools], Make | None]
     frames: Callable[[str, OfferedTools], Make | None] = lambda format, offer: None
 
@@ -106,43 +105,21 @@ CONTESTANTS: Final[Mapping[str, Contestant]] = {
     contestant.name: contestant
     for contestant in (
         Contestant(
-            "compiled",
-            "the scanner, compiled",
-            partial(_scanner, "toolwire._fastparse"),
-            partial(_frames, "toolwire._fastparse", "compiled"),
+            "compiled", partial(_scanner, "toolwire._fastparse"), partial(_frames, "toolwire._fastparse", "compiled")
         ),
         Contestant(
-            "python",
-            "the scanner's Python twin",
-            partial(_scanner, "toolwire.scan._pyparse"),
-            partial(_frames, "toolwire.scan._pyparse", "python"),
+            "python", partial(_scanner, "toolwire.scan._pyparse"), partial(_frames, "toolwire.scan._pyparse", "python")
         ),
-        Contestant(
-            "buffering",
-            "naive: searches the next tag in a buffer",
-            partial(_naive, BufferingScanner),
-            partial(_naive_frames, BufferingScanner),
-        ),
-        Contestant(
-            "rescanning",
-            "naive: a regular expression over the whole answer at every delta",
-            partial(_naive, RescanningScanner),
-            partial(_naive_frames, RescanningScanner),
-        ),
+        Contestant("buffering", partial(_naive, BufferingScanner), partial(_naive_frames, BufferingScanner)),
+        Contestant("rescanning", partial(_naive, RescanningScanner), partial(_naive_frames, RescanningScanner)),
         *(
             Contestant(
                 library,
-                f"hand-written tag search, unfinished JSON by {library}",
-                # mypy infers no type for a lambda with a default.
                 lambda format, offer, library=library: libraries.partial_json(library, format),  # type: ignore[misc]  # mypy infers no type
             )
             for library in libraries.PARTIAL_JSON
         ),
-        Contestant(
-            "sglang",
-            "SGLang's streaming parsers",
-            lambda format, offer: libraries.sglang(format, offer or ()),
-        ),
+        Contestant("sglang", lambda format, offer: libraries.sglang(format, offer or ())),
     )
 }
 """All contestants by name; ratios refer to the first one."""

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from ...observability.redaction import Redaction
 from ...upstream.servers.leak_detection import leak_detector
-from ...upstream.servers.private_data import NOTHING, PrivateData
+from ...upstream.servers.private_data import PrivateData
 from .files import Entry, Kind
 
 HEADERS: Final = frozenset(
@@ -33,7 +33,7 @@ def presented_key(request: web.Request) -> bytes:
 
 
 def mask_secrets(
-    entries: Sequence[Entry], redaction: Redaction, keys: Sequence[bytes], private: PrivateData = NOTHING
+    entries: Sequence[Entry], redaction: Redaction, keys: Sequence[bytes], private: PrivateData
 ) -> Iterator[Entry]:
     """Yields the entries with secrets replaced, among them `keys`. Finds secrets that are split between reads. If a
     model server sends one of the secrets in `private`, piece by piece, everything after its start is replaced, as it

@@ -96,9 +96,7 @@ class TurnEvents:
                 self._usage = add_usage(self._usage, read_usage(params.get("usage")))
                 return self.finish_calls()
             case "item/tool/call" if params.get("tool") in self._names:
-                arguments = params.get("arguments")
-                text = arguments if isinstance(arguments, str) else dump(arguments).decode()
-                self._asked.append(ToolUse(str(params.get("callId")), self._names[params["tool"]], text))
+                self._asked.append(self._use(params["tool"], params.get("callId"), params.get("arguments")))
             case "turn/completed":
                 return self._completed(params.get("turn"))
             case _:
@@ -243,9 +241,11 @@ class TurnEvents:
 
     def _raw(self, item: Any) -> None:
         if isinstance(item, dict) and item.get("type") == "function_call" and item.get("name") in self._names:
-            arguments = item.get("arguments")
-            text = arguments if isinstance(arguments, str) else dump(arguments).decode()
-            self._calls.append(ToolUse(str(item.get("call_id")), self._names[item["name"]], text))
+            self._calls.append(self._use(item["name"], item.get("call_id"), item.get("arguments")))
+
+    def _use(self, name: str, call_id: Any, arguments: Any) -> ToolUse:
+        text = arguments if isinstance(arguments, str) else dump(arguments).decode()
+        return ToolUse(str(call_id), self._names[name], text)
 
 
 def read_usage(counts: Any) -> Usage | None:

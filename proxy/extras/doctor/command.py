@@ -36,7 +36,7 @@ def examine_all(
     env: Mapping[str, str],
     *,
     probe_s: float | None,
-    tell: Callable[[str], object] = lambda line: None,
+    tell: Callable[[str], object],
 ) -> list[Finding]:
     """Returns the findings for the installation that `file` and `overrides` describe, with secrets hidden. `probe_s`:
     see `servers`. `tell` is called with what is being waited for."""

@@ -85,7 +85,7 @@ def read_server_answer(
     whole: bool,
     asked: CapturedRequest,
     first_call: int,
-    decisions: Iterable[CallDecision] = (),
+    decisions: Iterable[CallDecision],
 ) -> ServerAnswer:
     """Returns the answer whose body came in `reads`. `whole`: the body is complete. `first_call` is the number of its
     first call, `decisions` are those that were recorded."""

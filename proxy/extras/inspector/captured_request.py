@@ -49,11 +49,6 @@ class CapturedRequest:
         """The names of the tools on offer."""
         return tuple(tool.name for tool in self.offer.tools)
 
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools of the request."""
-        return () if self.request is None else self.request.tools
-
 
 def read_captured_request(captured: CapturedExchange, plugins: Registries) -> CapturedRequest:
     """Reads the request and the configuration of a capture. Missing parts have their defaults."""

@@ -31,17 +31,14 @@ class FileHolder:
             self._contents[ident] = content
 
     async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
-        """Returns the exchanges of the file; later there are no changes."""
-        if since:
+        if since:  # a file does not change
             await asyncio.sleep(wait_s)
         return Changes(1, () if since else tuple(self.rows), (), 0)
 
     async def file(self, ident: str, owner: str | None) -> bytes | None:
-        """Returns the capture of the exchange with this id, or None."""
         return self._contents.get(ident)
 
     async def counts(self) -> Counts:
-        """Returns no counts, because a file has none."""
         return []
 
 

@@ -29,8 +29,6 @@ LAST_S: Final = 0.1
 
 SUFFIX: Final = ".inspect.sock"
 
-_RING: Final = web.AppKey("toolwire.inspector.ring", Ring)
-
 Counts = list[list[Any]]
 """A list of `[minute, route, {name: number}]`."""
 
@@ -56,7 +54,7 @@ class Holder(Protocol):
 
 
 class OwnHolder:
-    """The exchanges of this worker."""
+    """The exchanges of this worker, as a `Holder`."""
 
     name = "own"
 
@@ -64,47 +62,38 @@ class OwnHolder:
         self._ring = ring
 
     async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
-        """Returns the changes since a version; waits up to `wait_s` for a change."""
         await self._ring.changed(since, wait_s)
         return self._ring.changes(since, owner)
 
     async def file(self, ident: str, owner: str | None) -> bytes | None:
-        """Returns an exchange as a capture, or None. Runs in a thread, because replacing secrets is slow."""
         capture = self._ring.find(ident, owner)
-        return None if capture is None else await in_thread(capture.file)
+        return None if capture is None else await in_thread(capture.file)  # replacing secrets is slow
 
     async def counts(self) -> Counts:
-        """Returns the counts by minute and route."""
         return [[minute, route, dict(counts)] for (minute, route), counts in self._ring.counts().items()]
 
 
+_OWN: Final = web.AppKey("toolwire.inspector.own", OwnHolder)
+
+
 class PeerHolder:
-    """The exchanges of another worker."""
+    """The exchanges of another worker, as a `Holder`."""
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
         self._path = path
 
     async def changes(self, since: int, owner: str | None, wait_s: float) -> Changes:
-        """Returns the other worker's changes since a version. Raises `HolderGone`."""
         query = {"since": str(since), "wait": str(wait_s)}
         answer = await self._get("/changes", query, owner, wait_s + ANSWER_S)
         if answer is None:
             raise HolderGone(self.name)
-        answer_fields = orjson.loads(answer)
-        return Changes(
-            answer_fields["version"],
-            tuple(answer_fields["rows"]),
-            tuple(answer_fields["gone"]),
-            answer_fields["skipped"],
-        )
+        return Changes(**orjson.loads(answer))
 
     async def file(self, ident: str, owner: str | None) -> bytes | None:
-        """Returns an exchange of the other worker as a capture, or None. Raises `HolderGone`."""
         return await self._get("/file", {"id": ident}, owner, ANSWER_S)
 
     async def counts(self) -> Counts:
-        """Returns the other worker's counts by minute and route. Raises `HolderGone`."""
         counts: Counts = orjson.loads(await self._get("/counts", {}, None, ANSWER_S) or b"[]")
         return counts
 
@@ -169,7 +158,7 @@ class Holders:
     async def _listen(self, place: Path) -> None:
         """Listens at this worker's path, which its successor uses too."""
         app = web.Application()
-        app[_RING] = self.ring
+        app[_OWN] = self._own
         app.router.add_get("/changes", _changes)
         app.router.add_get("/file", _file)
         app.router.add_get("/counts", _counts)
@@ -180,17 +169,16 @@ class Holders:
 
 async def _changes(request: web.Request) -> web.Response:
     query = request.query
-    changes = await OwnHolder(request.app[_RING]).changes(int(query["since"]), query.get("owner"), float(query["wait"]))
-    return _json({"version": changes.version, "rows": changes.rows, "gone": changes.gone, "skipped": changes.skipped})
+    return _json(await request.app[_OWN].changes(int(query["since"]), query.get("owner"), float(query["wait"])))
 
 
 async def _file(request: web.Request) -> web.Response:
-    content = await OwnHolder(request.app[_RING]).file(request.query["id"], request.query.get("owner"))
+    content = await request.app[_OWN].file(request.query["id"], request.query.get("owner"))
     return web.Response(status=404) if content is None else web.Response(body=content)
 
 
 async def _counts(request: web.Request) -> web.Response:
-    return _json(await OwnHolder(request.app[_RING]).counts())
+    return _json(await request.app[_OWN].counts())
 
 
 def _json(value: object) -> web.Response:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -57,8 +57,8 @@ class Changes:
     deleted rows; `skipped`: how many were created and deleted in between."""
 
     version: int
-    rows: tuple[Row, ...]
-    gone: tuple[str, ...]
+    rows: Sequence[Row]
+    gone: Sequence[str]
     skipped: int
 
 
@@ -205,7 +205,7 @@ def _may_see(capture: Capture, owner: str | None) -> bool:
     return owner is None or capture.owner == owner
 
 
-def row_of(capture: Capture, worker: int = 0) -> Row:
+def row_of(capture: Capture, worker: int) -> Row:
     """Returns the row of an exchange for the list, as far as it is known."""
     row = make_row(capture.head, capture.fields, capture.began)
     row |= {name: capture.covered(row[name]) for name in ("model", "tools")}

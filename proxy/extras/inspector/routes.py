@@ -18,6 +18,7 @@ import gzip
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -136,11 +137,11 @@ class Pages:
         for method, path, handler in (
             ("GET", "setup", self._get_setup),
             ("GET", "feed", self._feed),
-            ("GET", "exchanges/{id}", self._working(self._view)),
+            ("GET", "exchanges/{id}", self._working(partial(self._read, view))),
             ("GET", "exchanges/{id}/capture", self._working(self._capture)),
-            ("GET", "exchanges/{id}/formats", self._working(self._formats)),
-            ("POST", "view", self._working(self._view)),
-            ("POST", "formats", self._working(self._formats)),
+            ("GET", "exchanges/{id}/formats", self._working(partial(self._read, read_in_all_formats))),
+            ("POST", "view", self._working(partial(self._read, view))),
+            ("POST", "formats", self._working(partial(self._read, read_in_all_formats))),
             ("POST", "html", self._working(self._html)),
             ("POST", "export", self._working(self._export)),
             ("GET", "overview", self._working(self._get_overview)),
@@ -234,13 +235,7 @@ class Pages:
             await response.write_eof()
             return response
 
-    async def _view(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
-        return await self._read(request, asking, view)
-
-    async def _formats(self, request: web.Request, asking: AdmittedRequest) -> web.Response:
-        return await self._read(request, asking, read_in_all_formats)
-
-    async def _read(self, request: web.Request, asking: AdmittedRequest, read: Read) -> web.Response:
+    async def _read(self, read: Read, request: web.Request, asking: AdmittedRequest) -> web.Response:
         """Answers with the result of `read` for a capture. Errors in an uploaded capture become a `ClientFault`."""
         uploaded = await self._uploaded(request, asking) if request.method == "POST" else None
 
@@ -249,7 +244,10 @@ class Pages:
 
         try:
             async with self._working_on:
-                content = await self._content(request) if uploaded is None else uploaded
+                if uploaded is None:
+                    content = await self._stored(request.match_info["id"], visible_owner(request))
+                else:
+                    content = uploaded
                 return _written(await in_thread(work, content))
         except RecordingError as error:
             raise ClientFault(str(error), code="invalid_value") from error
@@ -321,10 +319,6 @@ class Pages:
             )
         return content
 
-    async def _content(self, request: web.Request) -> bytes:
-        """Returns the capture of the exchange that the path names. Raises `ClientFault` `not_found`."""
-        return await self._stored(request.match_info["id"], visible_owner(request))
-
     async def _finished(self, ident: str, owner: str | None) -> bytes:
         """Returns the capture of a stored exchange. Waits a moment for its end: a client has its answer a little
         before the exchange has ended. Raises `ClientFault` `not_found`."""
@@ -336,6 +330,7 @@ class Pages:
             await asyncio.sleep(FINISH_S / 20)
 
     async def _stored(self, ident: str, owner: str | None) -> bytes:
+        """Returns the capture of a stored exchange. Raises `ClientFault` `not_found`."""
         content = await self._holders.file(ident, owner)
         if content is None:
             raise ClientFault(f"The exchange {quote(ident)} is not stored (any more).", code="not_found")

@@ -2,9 +2,8 @@
 
 | module | content |
 | --- | --- |
-| `server` | one server: its tools, its calls, its connection |
-| `listed`, `names` | the tools that are offered, and their names for models |
-| `secrets` | the secrets in a server's configuration, which are hidden |
+| `server` | one server: the tools that are offered, its calls, its connection |
+| `from_clients` | the servers that clients name in their requests |
 | `hosting` | the host process, as the gateway sees it |
 | `frames` | the messages between gateway and host |
 | `host` | the host process: speaks MCP with one server |

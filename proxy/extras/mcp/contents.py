@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import mcp_types as types
@@ -107,8 +107,3 @@ def _image(kind: str, data: str) -> Part | None:
 def _kind(kind: str | None) -> str:
     """Returns a server's name for a kind of content, reduced to at most 64 harmless characters."""
     return re.sub(r"[^\w/+.-]", "", kind or "")[:64] or "unknown kind"
-
-
-def text_of(parts: Sequence[Part]) -> str:
-    """Returns the texts joined, with `[image]` for each image, for protocols that show text only."""
-    return "".join(part.get("text", "[image]") for part in parts)

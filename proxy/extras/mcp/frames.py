@@ -38,7 +38,7 @@ Frame = dict[str, Any]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
     """The settings of a host for its server: `argv` and `env` of a process, or `url` and `headers`. `handshake`: use
-    only the older way of connecting. `allow` and `deny` select the tools (`names.is_allowed`). `secrets` are hidden
+    only the older way of connecting. `allow` and `deny` select the tools (`is_allowed`). `secrets` are hidden
     in everything the server sends. A result longer than `max_result_chars` is cut, or with `refuse_oversize` becomes
     an error."""
 

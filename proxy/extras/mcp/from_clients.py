@@ -16,7 +16,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -27,8 +26,6 @@ from ...config import McpServerConfig
 from ...servertools.source import NotListed
 from ...support.locations import AllowList, location, normalised_url
 from .server import McpServer, OnOversize
-
-LOG: Final = logging.getLogger("toolwire.tools")
 
 MOST: Final = 16
 IDLE_S: Final = 300.0

@@ -171,25 +171,23 @@ def _renumbered(event: Event) -> Event:
 # --- output ----------------------------------------------------------------------------------------------------------
 
 
+WIDTH: Final = 100
+"""The characters of a line that are for bytes, events or arguments."""
+
+
 def show(
-    recording: Recording,
-    *,
-    format: str,
-    chunks: Chunks,
-    found: Summary,
-    kind: str | None = None,
-    width: int = 100,
+    recording: Recording, *, format: str, chunks: Chunks, found: Summary, kind: str | None = None
 ) -> Iterator[str]:
     """Yields the steps as lines of text, then the calls, and whether other splits give the same result. Fills
     `found`."""
     yield f"{'step':>5}  {'state':<9} {'held':>6}  bytes in"
     for number, step in enumerate(replay(recording, format=format, chunks=chunks, kind=kind), 1):
         found.feed(step)
-        yield f"{number:>5}  {step.state:<9} {len(step.held.encode()):>6}  {_given(step.given, width)}"
+        yield f"{number:>5}  {step.state:<9} {len(step.held.encode()):>6}  {_given(step.given)}"
         for event in step.events:
-            yield f"{'':>26}→ {_abbreviated(_brief(event), width)}"
+            yield f"{'':>26}→ {_abbreviated(_brief(event))}"
     for name, arguments in found.calls:
-        yield f"call {name} {_abbreviated(arguments, width)}"
+        yield f"call {name} {_abbreviated(arguments)}"
     yield f"{len(found.calls)} call{'' if len(found.calls) == 1 else 's'}"
     if found.broken:
         yield f"the events are out of order: {found.broken}"
@@ -220,18 +218,18 @@ def show_json(
     yield _json({"calls": calls, "out_of_order": found.broken, "cut": CUTS, "different_when_cut": found.different})
 
 
-def _given(given: bytes | None, width: int) -> str:
+def _given(given: bytes | None) -> str:
     """Returns bytes for display: escaped; of a long frame, the part that differs from other frames."""
     if given is None:
         return "(end)"
     text = repr(given)[2:-1]
-    if len(text) > width and text.startswith("data: ") and (place := text.find('"choices":')) > 0:
+    if len(text) > WIDTH and text.startswith("data: ") and (place := text.find('"choices":')) > 0:
         text = f"data: …{text[place:]}"
-    return _abbreviated(text, width)
+    return _abbreviated(text)
 
 
-def _abbreviated(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+def _abbreviated(text: str) -> str:
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"
 
 
 def _fields(event: Event) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ...registry import registries
 from ...startup.names import check_names
 from ...support.conversion import ConfigError
 from .cases import Case, load_cases, own_cases
-from .gateway import QuestionSettings, TuningGateway, identify_server, uses_template, without_password
+from .gateway import QuestionSettings, identify_server, tuning_gateway, uses_template, without_password
 from .plot import svg
 from .report import ReportHeader, as_json, as_text, as_yaml
 from .show import LiveProgress, PlainProgress, view
@@ -108,8 +108,8 @@ async def _tune(
     about = ReportHeader(backend, model, plan.ask, plan.command)
     tell(f"tuning {model} at {about.server}; Ctrl-C stops and keeps the results so far")
     routes = [candidate.options for candidate in candidates]
-    async with TuningGateway(backend, model, routes, plan.ask, plugins) as gateway:
-        tuner = Tuner(gateway.ask, candidates, cases, shown.update, most=plan.most, concurrency=plan.concurrency)
+    async with tuning_gateway(backend, model, routes, plan.ask, plugins) as ask:
+        tuner = Tuner(ask, candidates, cases, shown.update, most=plan.most, concurrency=plan.concurrency)
         with _interruptible(tuner.stop), shown.shown():
             return await tuner.run(), about
 

@@ -15,7 +15,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -129,55 +129,35 @@ def without_password(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-class TuningGateway:
-    """A gateway with a route for each of these options, in their order. An asynchronous context manager."""
+@contextlib.asynccontextmanager
+async def tuning_gateway(
+    backend: BackendConfig, model: str, routes: Sequence[RouteOptions], ask: QuestionSettings, plugins: Registries
+) -> AsyncIterator[Callable[[int, Case], Awaitable[ClientAnswer]]]:
+    """Runs a gateway with a route for each of these options, in their order, while the context lasts. Yields a function
+    that returns the answer of a route to a case, and raises `ConfigError` for a case that the gateway refuses."""
+    key = secrets.token_urlsafe(24)
+    with quiet():
+        async with (
+            served(create_app(configuration(backend, model, routes, key), plugins=plugins)) as url,
+            aiohttp.ClientSession(
+                headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
+                timeout=aiohttp.ClientTimeout(total=ask.timeout_s + GRACE_S),
+                connector=aiohttp.TCPConnector(limit=0),
+            ) as client,
+        ):
 
-    def __init__(
-        self,
-        backend: BackendConfig,
-        model: str,
-        routes: Sequence[RouteOptions],
-        ask: QuestionSettings,
-        plugins: Registries,
-    ) -> None:
-        self._key = secrets.token_urlsafe(24)
-        self._ask = ask
-        self._plugins = plugins
-        self._config = configuration(backend, model, routes, self._key)
-        self._client: aiohttp.ClientSession | None = None
-        self._closing = contextlib.AsyncExitStack()
-        self._url = ""
+            async def answer(route: int, case: Case) -> ClientAnswer:
+                body = orjson.dumps(request_body(name_of(route), case, ask))
+                started = time.perf_counter()
+                try:
+                    async with client.post(f"{url}/v1/chat/completions", data=body) as response:
+                        status, data = response.status, await response.read()
+                except (aiohttp.ClientError, TimeoutError) as error:
+                    fault = f"{type(error).__name__}: {error}".rstrip(": ")
+                    return ClientAnswer(fault=fault, seconds=time.perf_counter() - started)
+                return read_answer(case, status, orjson.loads(data), time.perf_counter() - started)
 
-    async def __aenter__(self) -> TuningGateway:
-        async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(quiet())
-            self._url = await stack.enter_async_context(served(create_app(self._config, plugins=self._plugins)))
-            self._client = await stack.enter_async_context(
-                aiohttp.ClientSession(
-                    headers={"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"},
-                    timeout=aiohttp.ClientTimeout(total=self._ask.timeout_s + GRACE_S),
-                    connector=aiohttp.TCPConnector(limit=0),
-                )
-            )
-            self._closing = stack.pop_all()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._closing.aclose()
-
-    async def ask(self, route: int, case: Case) -> ClientAnswer:
-        """Returns the answer of a route to a case. Raises `ConfigError` for a case that the gateway refuses."""
-        assert self._client is not None
-        body = request_body(name_of(route), case, self._ask)
-        started = time.perf_counter()
-        try:
-            async with self._client.post(f"{self._url}/v1/chat/completions", data=orjson.dumps(body)) as response:
-                status, data = response.status, await response.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            return ClientAnswer(
-                fault=f"{type(error).__name__}: {error}".rstrip(": "), seconds=time.perf_counter() - started
-            )
-        return read_answer(case, status, orjson.loads(data), time.perf_counter() - started)
+            yield answer
 
 
 def configuration(backend: BackendConfig, model: str, routes: Sequence[RouteOptions], key: str) -> GatewayConfig:

@@ -2,8 +2,10 @@
 
 const fresh = () => ({ text: "", reasoning: "", calls: [], usage: null, finish: null, error: null });
 
-const chat = {
-  take(answer, data) {
+/** What one event of a stream adds to an answer. */
+const READERS = {
+  /** A whole body too: its message has the fields of a delta. */
+  chat(answer, data) {
     const choice = data.choices?.[0];
     const delta = choice?.delta ?? choice?.message;
     if (delta?.content) answer.text += delta.content;
@@ -16,11 +18,8 @@ const chat = {
     answer.finish = choice?.finish_reason ?? answer.finish;
     answer.usage = data.usage ?? answer.usage;
   },
-};
-
-const responses = {
-  take(answer, data) {
-    const item = data.item;
+  responses(answer, data) {
+    const { item } = data;
     if (data.type === "response.output_text.delta") answer.text += data.delta;
     else if (/^response\.reasoning.*delta$/.test(data.type)) answer.reasoning += data.delta;
     else if (data.type === "response.output_item.added" && item?.type?.endsWith("_call"))
@@ -29,17 +28,11 @@ const responses = {
       const call = answer.calls.find(({ id }) => id === data.item_id) ?? answer.calls.at(-1);
       if (call) call.arguments += data.delta;
     } else if (/^response\.(completed|incomplete|failed)$/.test(data.type)) {
-      Object.assign(answer, {
-        finish: data.response.status,
-        usage: data.response.usage,
-        error: data.response.error ?? null,
-      });
+      const { status: finish, usage, error = null } = data.response;
+      Object.assign(answer, { finish, usage, error });
     }
   },
-};
-
-const messages = {
-  take(answer, data) {
+  messages(answer, data) {
     const { delta, content_block: block } = data;
     if (data.type === "content_block_start" && block.type.endsWith("tool_use"))
       answer.calls.push({ id: block.id, name: block.name, arguments: "" });
@@ -51,28 +44,20 @@ const messages = {
   },
 };
 
-const READERS = { chat, responses, messages };
-
 /** Reads events of an API's stream; gives the answer after each. */
 export async function* answers(api, events) {
   const answer = fresh();
-  const reader = READERS[api] ?? chat;
+  const take = READERS[api] ?? READERS.chat;
   for await (const { data } of events) {
     if (!data || data === "[DONE]") continue;
     const parsed = JSON.parse(data);
     if (parsed.error) answer.error = parsed.error;
-    else reader.take(answer, parsed);
+    else take(answer, parsed);
     yield answer;
   }
 }
 
 const WHOLE = {
-  chat(answer, { choices = [], usage }) {
-    const { message = {}, finish_reason: finish } = choices[0] ?? {};
-    const calls = (message.tool_calls ?? []).map(({ id, function: own }) => ({ id, ...own }));
-    const reasoning = message.reasoning_content ?? message.reasoning ?? "";
-    Object.assign(answer, { text: message.content ?? "", reasoning, calls, finish, usage });
-  },
   responses(answer, { output = [], status, usage, error }) {
     for (const item of output) {
       const text = (item.content ?? []).map((part) => part.text ?? "").join("");
@@ -97,7 +82,7 @@ const WHOLE = {
 /** The answer in a whole body of an API. */
 export function wholeAnswer(api, body) {
   const answer = fresh();
-  (WHOLE[api] ?? WHOLE.chat)(answer, body);
+  (WHOLE[api] ?? READERS.chat)(answer, body);
   return answer;
 }
 

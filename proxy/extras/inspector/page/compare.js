@@ -1,7 +1,7 @@
 /** Two exchanges side by side: facts, verdicts, and the differences of their requests and answers. */
 
 import { lineDiff } from "./diff.js";
-import { h } from "./dom.js";
+import { h, none, table, wide } from "./dom.js";
 import { foreign, visible } from "./marks.js";
 import { clock, milliseconds, number, outcome, plural } from "./words.js";
 
@@ -30,7 +30,6 @@ const FACTS = [
 /** The model's text, round by round. */
 const written = ({ rounds }) => rounds.map(({ raw }) => raw.text).join("\n\n");
 const lines = (text) => text.split("\n");
-const wide = (label, table) => h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": label }, table);
 
 function facts(views) {
   const equal = [];
@@ -68,7 +67,7 @@ function heads(views) {
 function difference(a, b, testid, label) {
   const rows = lineDiff(lines(a), lines(b));
   const differs = rows.map(({ left, right }) => left !== right);
-  if (!differs.includes(true)) return h("p", { class: "none", "data-testid": testid }, "no difference");
+  if (!differs.includes(true)) return none("no difference", { "data-testid": testid });
   const near = new Uint8Array(rows.length);
   differs.forEach((is, n) => is && near.fill(1, Math.max(0, n - AROUND), n + AROUND + 1));
   const body = [];
@@ -88,11 +87,7 @@ function difference(a, b, testid, label) {
   gap();
   const changed = differs.filter(Boolean).length;
   const caption = `${plural(changed, "line")} differ${changed === 1 ? "s" : ""}${body.length >= MOST_ROWS ? `; the first ${number(MOST_ROWS)} are shown` : ""}`;
-  const head = h("thead", null, h("tr", null, h("th", { scope: "col" }, "A"), h("th", { scope: "col" }, "B")));
-  return wide(
-    label,
-    h("table", { class: "difference", "data-testid": testid }, h("caption", null, caption), head, h("tbody", null, body)),
-  );
+  return wide(label, table({ class: "difference", "data-testid": testid }, ["A", "B"], body, caption));
 }
 
 function decisions(views) {
@@ -106,7 +101,7 @@ function decisions(views) {
       "section",
       { "aria-label": `Decisions about ${letter}` },
       h("h3", null, letter),
-      items.length ? h("ul", null, items) : h("p", { class: "none" }, "No tool call was attempted."),
+      items.length ? h("ul", null, items) : none("No tool call was attempted."),
     );
   };
   return h("div", { class: "sides", "data-testid": "decisions" }, column(views[0], "A"), column(views[1], "B"));

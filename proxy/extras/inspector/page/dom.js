@@ -25,6 +25,23 @@ export const svg = (tag, props, ...children) => build(document.createElementNS(S
 /** A button; its label is its content. */
 export const button = (label, click, props = {}) => h("button", { type: "button", ...props, on: { click } }, label);
 
+/** A table: its rows below the labels of its columns. */
+export const table = (props, labels, rows, caption = null) =>
+  h(
+    "table",
+    props,
+    caption && h("caption", null, caption),
+    h("thead", null, h("tr", null, labels.map((label) => h("th", { scope: "col" }, label)))),
+    h("tbody", null, rows),
+  );
+
+/** A box that scrolls by itself, for what may be wider than the page. */
+export const wide = (label, content) =>
+  h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": label }, content);
+
+/** Words in place of something that is not there. */
+export const none = (words = "none", props = {}) => h("p", { class: "none", ...props }, words);
+
 /** A labelled control: the label's text, then the control. */
 export const field = (label, control, props = {}) =>
   h("label", { class: "field", ...props }, h("span", { class: "label" }, label), control);

@@ -2,7 +2,7 @@
 
 import { send } from "./api.js";
 import { copy, curl, download, python } from "./copying.js";
-import { button, h, say, toggles } from "./dom.js";
+import { button, h, none, say, toggles } from "./dom.js";
 import { Readings } from "./formats.js";
 import { Lanes } from "./lanes.js";
 import { foreign, visible } from "./marks.js";
@@ -27,7 +27,7 @@ export class ExchangePage {
   /** `source` gives the view, readings and file; `at` is the position that the address names, or null. */
   constructor(source, { at = null, setup, tell, play }) {
     Object.assign(this, { source, at, setup, tell, play });
-    this.lanes = new Lanes((call) => this.#light(call ?? this.#chosen));
+    this.lanes = new Lanes((call) => this.lanes.light(call ?? this.#chosen));
     this.timeline = new Timeline(
       () => this.#moved(),
       (moment) => this.#describe(moment),
@@ -183,37 +183,18 @@ export class ExchangePage {
     };
     const live = this.setup.live && head.path && has;
     const name = `${id ?? "exchange"}.capture.jsonl`;
+    const withRequest = [
+      [live, "Ask again", (body) => this.#again(body), "ask-again"],
+      [live, "To the playground", (body) => this.play(head.api, body), "to-playground"],
+      [has, "Copy as curl", (body) => copy(curl(head.path, body, keys), this.tell), "copy-curl"],
+      [has, "Copy as Python", (body) => copy(python(head.api, head.path, body, keys), this.tell), "copy-python"],
+    ].filter(([offered]) => offered);
     return h(
       "div",
       { class: "actions" },
-      live
-        ? button(
-            "Ask again",
-            withBody((body) => this.#again(body)),
-            { class: "main", "data-testid": "ask-again" },
-          )
-        : null,
-      live
-        ? button(
-            "To the playground",
-            withBody((body) => this.play(head.api, body)),
-            { "data-testid": "to-playground" },
-          )
-        : null,
-      has
-        ? button(
-            "Copy as curl",
-            withBody((body) => copy(curl(head.path, body, keys), this.tell)),
-            { "data-testid": "copy-curl" },
-          )
-        : null,
-      has
-        ? button(
-            "Copy as Python",
-            withBody((body) => copy(python(head.api, head.path, body, keys), this.tell)),
-            { "data-testid": "copy-python" },
-          )
-        : null,
+      withRequest.map(([, label, act, testid], n) =>
+        button(label, withBody(act), { class: live && !n ? "main" : null, "data-testid": testid }),
+      ),
       button("Download capture", this.#save(this.source.capture, name), { "data-testid": "download" }),
       this.source.html
         ? button("Share as HTML", this.#save(this.source.html, `${id ?? "exchange"}.html`), {
@@ -258,7 +239,7 @@ export class ExchangePage {
         "section",
         { "aria-label": "Calls" },
         h("h3", null, `Calls (${calls.length})`),
-        calls.length ? h("ol", { class: "chips", "data-testid": "calls" }, calls) : h("p", { class: "none" }, "none"),
+        calls.length ? h("ol", { class: "chips", "data-testid": "calls" }, calls) : none(),
       ),
       h(
         "section",
@@ -266,7 +247,7 @@ export class ExchangePage {
         h("h3", null, "What was decided"),
         judgements.length
           ? h("ul", { class: "judgements", "data-testid": "judgements" }, judgements)
-          : h("p", { class: "none" }, calls.length ? "Nothing was changed." : "No tool call was attempted."),
+          : none(calls.length ? "Nothing was changed." : "No tool call was attempted."),
       ),
     );
   }
@@ -283,7 +264,7 @@ export class ExchangePage {
     );
     for (const type of ["pointerenter", "focus"])
       chip.addEventListener(type, () => this.lanes.light(call, { reveal: true }));
-    for (const type of ["pointerleave", "blur"]) chip.addEventListener(type, () => this.#light(this.#chosen));
+    for (const type of ["pointerleave", "blur"]) chip.addEventListener(type, () => this.lanes.light(this.#chosen));
     for (const kind of new Set(call.judgements.map((index) => this.view.judgements[index]?.kind)))
       chip.append(h("em", null, kind ?? ""));
     return chip;
@@ -317,10 +298,6 @@ export class ExchangePage {
     this.#chosen = this.#chosen === call ? null : call;
     this.#toRound(call.round);
     this.lanes.light(call, { reveal: true });
-  }
-
-  #light(call) {
-    this.lanes.light(call);
   }
 
   #tabs(view) {

@@ -1,6 +1,6 @@
 /** "Read again as": one text of the model, read by every format, side by side. */
 
-import { button, h } from "./dom.js";
+import { button, h, table, wide } from "./dom.js";
 import { foreign, visible } from "./marks.js";
 import { hue, number, plural } from "./words.js";
 
@@ -85,26 +85,6 @@ export class Readings {
     const heads = ["Format", "Calls", "Text left", "What was decided"];
     const beyond = left ? ` (the first ones; ${number(left)} more were not read)` : "";
     const caption = `${number(text.length)} characters${beyond}; formats that read the same are together`;
-    this.body.replaceChildren(
-      h(
-        "div",
-        { class: "wide", tabindex: 0, role: "region", "aria-label": "Readings" },
-        h(
-          "table",
-          null,
-          h("caption", null, caption),
-          h(
-            "thead",
-            null,
-            h(
-              "tr",
-              null,
-              heads.map((head) => h("th", { scope: "col" }, head)),
-            ),
-          ),
-          h("tbody", null, grouped(formats).map(row)),
-        ),
-      ),
-    );
+    this.body.replaceChildren(wide("Readings", table(null, heads, grouped(formats).map(row), caption)));
   }
 }

@@ -1,7 +1,7 @@
 /** Latency, tokens, models, formats and verdicts of the exchanges in the list; the last hour by route, and the servers. */
 
 import { overview } from "./api.js";
-import { h, svg } from "./dom.js";
+import { h, none, svg, table, wide } from "./dom.js";
 import { shown } from "./marks.js";
 import { clock, milliseconds, number, plural, VERDICTS } from "./words.js";
 
@@ -53,32 +53,18 @@ const all = (routes, minutes) =>
 function charts({ routes, minutes }) {
   const rows = [...routes].sort((a, b) => sum(b.requests) - sum(a.requests)).map((route) => [route.model, route]);
   if (rows.length > 1) rows.unshift(["all routes", all(routes, minutes)]);
-  return h(
-    "table",
+  const line = ([name, route]) =>
+    h(
+      "tr",
+      null,
+      h("th", { scope: "row", class: "foreign" }, name),
+      METRICS.map((metric) => cell(route, minutes, metric)),
+    );
+  return table(
     { class: "charts", "data-testid": "charts" },
-    h("caption", null, `The last hour, ${hour(minutes[0])} to ${hour(minutes.at(-1))}, a bar a minute`),
-    h(
-      "thead",
-      null,
-      h(
-        "tr",
-        null,
-        h("th", { scope: "col" }, "Route"),
-        METRICS.map(([, label]) => h("th", { scope: "col" }, label)),
-      ),
-    ),
-    h(
-      "tbody",
-      null,
-      rows.map(([name, route]) =>
-        h(
-          "tr",
-          null,
-          h("th", { scope: "row", class: "foreign" }, name),
-          METRICS.map((metric) => cell(route, minutes, metric)),
-        ),
-      ),
-    ),
+    ["Route", ...METRICS.map(([, label]) => label)],
+    rows.map(line),
+    `The last hour, ${hour(minutes[0])} to ${hour(minutes.at(-1))}, a bar a minute`,
   );
 }
 
@@ -146,13 +132,9 @@ function figures(title, rows, name) {
       h("th", { scope: "row", class: "foreign" }, shown(String(value))),
       CELLS.map(([, text]) => h("td", null, text(own))),
     );
-  const heads = [title, ...CELLS.map(([label]) => label)].map((label) => h("th", { scope: "col" }, label));
+  const labels = [title, ...CELLS.map(([label]) => label)];
   const body = [...(by.length > 1 ? [["all", rows]] : []), ...by].map(line);
-  return h(
-    "div",
-    { class: "wide", tabindex: 0, role: "region", "aria-label": title },
-    h("table", { class: "figures", "data-testid": `latency-${name}` }, h("thead", null, h("tr", null, heads)), h("tbody", null, body)),
-  );
+  return wide(title, table({ class: "figures", "data-testid": `latency-${name}` }, labels, body));
 }
 
 function verdicts(rows) {
@@ -175,7 +157,7 @@ function verdicts(rows) {
 
 function ofRows(rows) {
   const ended = rows.filter((row) => !row.running);
-  if (!ended.length) return [h("h2", null, "Exchanges"), h("p", { class: "none" }, "No exchange has ended yet.")];
+  if (!ended.length) return [h("h2", null, "Exchanges"), none("No exchange has ended yet.")];
   return [
     h("h2", null, `${plural(ended.length, "exchange")} in the list`),
     h("h3", null, "Verdicts on exchanges with tools, and failures"),
@@ -241,7 +223,7 @@ export class OverviewPage {
   #draw(found) {
     const servers = found.backends.length
       ? h("ul", { class: "servers", "data-testid": "servers" }, found.backends.map(server))
-      : h("p", { class: "none" }, "none");
+      : none();
     this.body.replaceChildren(
       h("h2", null, "Servers"),
       servers,
