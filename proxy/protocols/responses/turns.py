@@ -66,8 +66,7 @@ class ResponsesTurns(TurnForm):
         inputs, _ = fold_items(request.past, "responses.carrying", earlier, True, _carrying)
         return with_earlier_inputs(request, body, inputs)
 
-    def asks_summary(self, body: Mapping[str, Any]) -> bool:
-        return asks_summary(body)
+    asks_summary = staticmethod(asks_summary)
 
     def summary_part(self, summary: str) -> OpaquePart:
         return OpaquePart(PROTOCOL, summary_item(summary))
@@ -81,8 +80,7 @@ class ResponsesTurns(TurnForm):
         named = [item.get("id") for item in items if _refers(item)]
         return [ident for ident in named if isinstance(ident, str)]
 
-    def turn_of(self, item_id: str) -> str | None:
-        return response_of(item_id)
+    turn_of = staticmethod(response_of)
 
     def items(self, turn: StoredTurn) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for item in (*self.listed(turn), *self.shown(turn)["output"]):
@@ -103,8 +101,7 @@ class ResponsesTurns(TurnForm):
 
     # --- keeping ----------------------------------------------------------------------------------------------------
 
-    def new_id(self) -> str:
-        return new_response_id()
+    new_id = staticmethod(new_response_id)
 
     def begun(self, turn: StoredTurn, options: WriteOptions) -> StoredTurn:
         return _with_input(turn, turn.status, options, write_begun(options, turn.id))
@@ -225,20 +222,7 @@ def _stored(
     beginning: Beginning | None = None,
 ) -> StoredTurn:
     """Returns `turn` without the messages that can be made from `said`."""
-    return StoredTurn(
-        id=turn.id,
-        owner=turn.owner,
-        ancestors=turn.ancestors,
-        output=output,
-        status=status,
-        model=turn.model,
-        extra=turn.extra,
-        created=turn.created,
-        expires=turn.expires,
-        said=said,
-        rounds=turn.rounds,
-        beginning=beginning,
-    )
+    return replace(turn, input=(), output=output, status=status, said=said, size=0, values=0, beginning=beginning)
 
 
 def _with_input(
