@@ -91,13 +91,9 @@ CHAT_STREAM: list[dict[str, Any]] = [
     {"x": 1, "unknown": {"size": 5}},
 ]
 TEXT_STREAM: list[dict[str, Any]] = [
-    {
-        "id": "cmpl-1",
-        "created": 1,
-        "choices": [{"index": 0, "text": "a", "logprobs": {"tokens": ["a"], "text_offset": [0]}}],
-    },
+    {"id": "cmpl-1", "created": 1, "choices": [{"index": 0, "text": "a", "logprobs": {"tokens": ["a"], "text_offset": [0]}}]},
     {"id": "cmpl-1", "created": 1, "choices": [{"index": 0, "text": "", "finish_reason": "stop"}], "usage": USAGE},
-]
+]  # fmt: skip
 CHAT_WHOLE: list[dict[str, Any]] = [
     {
         **_chunk(

@@ -53,14 +53,11 @@ ODD: dict[str, tuple[bytes, str]] = {
 CHUNKS: dict[str, tuple[bytes, str]] = {
     "no delta": (b'data: {"id":"x","choices":[{"index":0}]}\n\n', "no_delta"),
     "delta null": (b'data: {"id":"x","choices":[{"index":0,"delta":null,"finish_reason":null}]}\n\n', "no_delta"),
-    "Azure's filter": (
-        b'data: {"id":"x","choices":[{"index":0,"finish_reason":null,"content_filter_results":{"hate":{}}}]}\n\n',
-        "no_delta",
-    ),
+    "Azure's filter": (b'data: {"id":"x","choices":[{"index":0,"finish_reason":null,"content_filter_results":{"hate":{}}}]}\n\n', "no_delta"),
     "no choices": (b'data: {"id":"x","object":"chat.completion.chunk"}\n\n', "other"),
     "ping": (b'data: {"type":"ping"}\n\n', "keepalive"),
     "progress": (b'data: {"type":"progress","percent":3}\n\n', "other"),
-}
+}  # fmt: skip
 EVENTS: dict[str, tuple[bytes, str]] = {
     "ping": (b'data: {"type":"ping"}\n\n', "keepalive"),
     "its own": (b'data: {"type":"vendor.note","x":1}\n\n', "other"),

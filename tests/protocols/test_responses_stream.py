@@ -353,12 +353,9 @@ def test_what_is_echoed() -> None:
         {"type": "function", "name": "read_file"},
         {"type": "custom", "name": "apply_patch"},
         {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "read_file"}]},
-        {
-            "type": "allowed_tools",
-            "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "read_file"}}]},
-        },
+        {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "read_file"}}]}},
     ],
-)
+)  # fmt: skip
 def test_every_choice_is_echoed_in_the_published_form(choice: Any) -> None:
     check_resource(terminal(write([START, finish()], options({"tools": TOOLS, "tool_choice": choice}))))
 

@@ -53,7 +53,6 @@ from .reply import (
     reply_call_extra,
     rest_of,
     text_of,
-    top_level,
 )
 
 _PLAIN = frozenset({"role", "content"})
@@ -99,7 +98,10 @@ class ChatReader(SseReader):
             self.note(noise.LEFT_OUT, kind)
             return
         if not chunk.keys() <= KNOWN:
-            self._news = self._top_level(top_level(chunk))
+            fields = rest_of(chunk, KNOWN)
+            if not self._started:
+                self._top.update(fields)
+            self._news = {key: value for key, value in fields.items() if self._top.get(key) != value} or EMPTY
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             return
@@ -134,13 +136,6 @@ class ChatReader(SseReader):
             return False
         self.out.append(Delta(block, text))
         return True
-
-    def _top_level(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Stores top-level fields of a chunk before the answer has started, and returns those that are new after
-        that."""
-        if not self._started:
-            self._top.update(fields)
-        return {key: value for key, value in fields.items() if self._top.get(key) != value} or EMPTY
 
     def _start(self, chunk: Mapping[str, Any]) -> None:
         """Adds `Start`, from the first frame with a choice; earlier frames (Azure) have no id yet."""

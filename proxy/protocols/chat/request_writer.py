@@ -35,7 +35,7 @@ from ...model import (
 from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
 from ..shared.call_ids import as_written, at_most
-from ..shared.wire import dump, rest_of
+from ..shared.wire import dump, fields_in, rest_of
 from .extra_fields import PROTOCOL, join_fields, nest
 from .request import SPEAKERS, TOOL_FIELDS
 
@@ -207,7 +207,7 @@ def write_tool(tool: ToolSpec) -> dict[str, Any]:
         received = {"custom": inner if isinstance(inner, Mapping) else _custom_format(tool.received.get("format"))}
     known = {"description": tool.description, "parameters": tool.parameters, "strict": tool.strict}
     inner = received.get(tool.kind)
-    rest = rest_of(inner if isinstance(inner, Mapping) else EMPTY, TOOL_FIELDS)
+    rest = rest_of(fields_in(inner), TOOL_FIELDS)
     body = {**rest, "name": tool.name, **{key: value for key, value in known.items() if value is not None}}
     outer = rest_of(received, TOOL_FIELDS | {"type", tool.kind})
     # it came in the flat form, in which `format` belongs to the tool itself

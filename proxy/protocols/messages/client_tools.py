@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from ...model import EMPTY, ToolSpec
 from ..shared.client_tools import Published, integer, integers, schema, several, text, word
+from ..shared.wire import fields_in
 
 PROTOCOL: Final = "messages"
 
@@ -271,8 +272,7 @@ def _screen(tool: Mapping[str, Any]) -> str:
 
 
 def _members(tool: Mapping[str, Any], name: str) -> Iterator[ToolSpec]:
-    configs = tool.get("configs")
-    configs = configs if isinstance(configs, Mapping) else EMPTY
+    configs = fields_in(tool.get("configs"))
     for member in TOOLSETS[name]:
         config = configs.get(member.name)
         if not isinstance(config, Mapping) or config.get("enabled") is not False:

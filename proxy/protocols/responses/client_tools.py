@@ -21,7 +21,7 @@ from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
 from ...support.decoding import present
 from ..shared.client_tools import ITEM_TYPE, Published, integer, schema, several, text, word
-from ..shared.wire import dump, load
+from ..shared.wire import dump, fields_in, load
 
 PROTOCOL: Final = "responses"
 SEARCH: Final = "tool_search"
@@ -312,7 +312,7 @@ def _read_search(item: Object) -> tuple[str, Object] | None:
     arguments = item.get("arguments")
     if isinstance(arguments, str):
         return SEARCH, _loaded(arguments)
-    return SEARCH, arguments if isinstance(arguments, Mapping) else {}
+    return SEARCH, fields_in(arguments)
 
 
 FORMS: Final[Mapping[str, Form]] = {

@@ -15,10 +15,10 @@ from ...errors import GatewayError
 from ...known.past import Past, build_on_earlier, fold_items, past_of
 from ...model import Message, ModelReply, ModelRequest, OpaquePart
 from ..shared.turn import Beginning, Place, StoredBeginning, StoredTurn, TurnStatus
-from ..shared.wire import PIECE_CHARS, dump, dump_in_pieces, item_pieces, load
+from ..shared.wire import PIECE_CHARS, dump, dump_in_pieces, item_pieces
 from ..streams import WriteOptions
 from ..turn_form import TurnForm
-from .conversations import ResponsesConversations
+from .conversations import ResponsesConversations, stored_value
 from .ids import new_response_id, response_of
 from .item_types import types_in
 from .item_writer import write_items
@@ -59,7 +59,7 @@ class ResponsesTurns(TurnForm):
         """Returns a turn with only its input and its output: the response object also echoes the request's tools."""
         if not turn.said:
             return turn
-        said = _value(turn)
+        said = stored_value(turn)
         return replace(turn, said={"input": said["input"], "resource": {"output": said["resource"]["output"]}})
 
     def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[StoredTurn]) -> ModelRequest:
@@ -130,7 +130,7 @@ class ResponsesTurns(TurnForm):
         return _with_input(replace(turn, status="queued"), "queued", options, written), b"".join(frames)
 
     def ended(self, turn: StoredTurn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> StoredTurn:
-        said = _value(turn)
+        said = stored_value(turn)
         shown = {
             **said["resource"],
             "status": status,
@@ -151,13 +151,13 @@ class ResponsesTurns(TurnForm):
     def shown(self, turn: StoredTurn) -> dict[str, Any]:
         """Returns the response object (R8.14). For a turn of another protocol it is made from the messages."""
         if turn.said:
-            return {**_value(turn)["resource"], "status": turn.status}
+            return {**stored_value(turn)["resource"], "status": turn.status}
         options = WriteOptions(request=ModelRequest(turn.model, ()), created=int(turn.created))
         status = "completed" if turn.status == "kept" else turn.status
         return resource(options, turn.id, status, output_of_messages(turn.output, turn.id))
 
     def listed(self, turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
-        items = [*whole_items(_value(turn)["input"])] if turn.said else write_items(turn.input)
+        items = [*whole_items(stored_value(turn)["input"])] if turn.said else write_items(turn.input)
         return ListedItems(items, turn.id)
 
 
@@ -186,14 +186,9 @@ class ListedItems(Sequence[Mapping[str, Any]]):
 
 def _carrying(before: bool, turns: Sequence[StoredTurn], start: int, inputs: list[Any]) -> bool:
     """Adds the inputs that list tools or change settings."""
-    given = [_value(turn)["input"] for turn in turns if turn.said]
+    given = [stored_value(turn)["input"] for turn in turns if turn.said]
     inputs += [items for items in given if any(carried_tools(items)) or settings_in(items)]
     return before
-
-
-def _value(turn: StoredTurn) -> Mapping[str, Any]:
-    value: Mapping[str, Any] = load(turn.whole_said) if isinstance(turn.said, bytes) else turn.said
-    return value
 
 
 def read_stored_turn(said: Mapping[str, Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
