@@ -31,11 +31,7 @@ from ..shared.call_deltas import CallDelta, CallDeltas
 from ..shared.ends import cut_off_reason, read_end
 from ..shared.numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
 from ..shared.sse_reader import SseReader
-from ..shared.wire import (
-    empty_answer_fault,
-    nameless_call_fault,
-    unfinished_call_fault,
-)
+from ..shared.wire import empty_answer_fault, nameless_call_fault, unfinished_call_fault
 from .extra_fields import PROTOCOL, REASONING, calls_of, of_deltas, opaque_of, other_fields
 from .reply import (
     AN_ANSWER,
@@ -243,18 +239,8 @@ class _ChoiceBlocks:
     the garbage collector could free such a cycle."""
 
     __slots__ = (
-        "_detail",
-        "_drafts",
-        "_ends_in_prose",
-        "_has_reasoned",
-        "_only_details",
-        "_opaque",
-        "_prose",
-        "ending",
-        "index",
-        "is_broken",
-        "lacks_name",
-        "reason",
+        *("_detail", "_drafts", "_ends_in_prose", "_has_reasoned", "_only_details", "_opaque", "_prose"),
+        *("ending", "index", "is_broken", "lacks_name", "reason"),
     )
 
     def __init__(self, index: int) -> None:

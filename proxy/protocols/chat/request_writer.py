@@ -41,19 +41,9 @@ from .request import SPEAKERS, TOOL_FIELDS
 
 ID_CHARS: Final = 40
 """Maximum length of a call id at OpenAI."""
-
-
 _SAMPLED: Final = (
-    "temperature",
-    "top_p",
-    "max_tokens",
-    "stop",
-    "seed",
-    "presence_penalty",
-    "frequency_penalty",
-    "n",
-    "reasoning_effort",
-    "top_k",
+    *("temperature", "top_p", "max_tokens", "stop", "seed", "presence_penalty", "frequency_penalty", "n"),
+    *("reasoning_effort", "top_k"),
 )
 _sampled: Final = attrgetter(*_SAMPLED)
 _UNSET: Final = _sampled(LIKE_SERVER)

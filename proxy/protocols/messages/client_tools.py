@@ -206,11 +206,7 @@ _BROWSER_SET: Final = _tools(
         "file_upload",
         "Choose files in an element for files.",
         _ELEMENT,
-        {
-            "paths": several(_TEXTS, "Paths of files."),
-            "document_ids": several(_TEXTS, "Ids of documents."),
-            **_TAB,
-        },
+        {"paths": several(_TEXTS, "Paths of files."), "document_ids": several(_TEXTS, "Ids of documents."), **_TAB},
     ),
     ("scroll_to", "Scroll until an element can be seen.", _ELEMENT, _TAB),
     ("screenshot", "Take a screenshot of the page.", EMPTY, _TAB),

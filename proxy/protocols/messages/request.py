@@ -346,9 +346,7 @@ class Change(NamedTuple):
 
 
 def in_force(
-    tools: tuple[ToolSpec, ...],
-    changes: Sequence[Change],
-    read: Callable[[Mapping[str, Any]], tuple[ToolSpec, ...]],
+    tools: tuple[ToolSpec, ...], changes: Sequence[Change], read: Callable[[Mapping[str, Any]], tuple[ToolSpec, ...]]
 ) -> tuple[ToolSpec, ...]:
     """Returns the tools on offer after these changes; the same object if nothing changes. `read` reads a definition."""
     deferred: Collection[str] | None = note_of(tools, _DEFERRED)

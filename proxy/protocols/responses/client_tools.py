@@ -62,9 +62,7 @@ PUBLISHED: Final[Mapping[str, Published]] = {
     tool.name: tool
     for tool in (
         Published(
-            SEARCH,
-            "Search for further tools. What is found can be called afterwards.",
-            schema({"query": _TEXTS}),
+            SEARCH, "Search for further tools. What is found can be called afterwards.", schema({"query": _TEXTS})
         ),
         Published(
             SHELL,

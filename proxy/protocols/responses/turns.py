@@ -131,11 +131,7 @@ class ResponsesTurns(TurnForm):
 
     def ended(self, turn: StoredTurn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> StoredTurn:
         said = stored_value(turn)
-        shown = {
-            **said["resource"],
-            "status": status,
-            "error": None if error is None else response_error(error),
-        }
+        shown = {**said["resource"], "status": status, "error": None if error is None else response_error(error)}
         return _stored(turn, status, dump_in_pieces({"input": said["input"], "resource": shown}))
 
     def last_frame(self, turn: StoredTurn, number: int) -> bytes:
