@@ -21,15 +21,7 @@ from ..config import LimitsConfig
 from ..errors import ClientFault, quote
 from ..fastparse import has_duplicates, json_marks
 from ..formats.engine.toolset import TOOLS_KEY, CutTools, KnownTools
-from ..support.bounded_json import (
-    LARGE_BYTES,
-    BoundExceeded,
-    DuplicateKey,
-    JsonBounds,
-    MalformedJson,
-    is_deep,
-    loads,
-)
+from ..support.bounded_json import LARGE_BYTES, BoundExceeded, DuplicateKey, JsonBounds, MalformedJson, is_deep, loads
 from ..support.duplicate_keys import duplicate_key
 from ..support.offload import OFFLOAD_BYTES, offload
 from .known_conversations import ConversationLookup, TrimmedBody

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from ..fastparse import array_start, bytes_of, common_length, item_ends, json_marks
@@ -41,35 +42,23 @@ _BLANKS: Final = b" \t\r\n"
 _NO_SIGNS: Final = frozenset[bytes]()
 
 
+@dataclass(slots=True, eq=False)
 class KnownConversation:
     """The items of a `body`: the position of the first one (`start`), the distance from there to the end of each item
     (`ends`), and the parsed `items`. The body is cached as a whole, because copying a part of it takes longer. Of the
     first `n + 1` items, `weights[n]` is the approximate memory, `marks[n]` are the numbers of opening brackets and
-    of commas, and `signs[n]` those of `SIGNS` that occur. `past` holds results for the items."""
+    of commas, and `signs[n]` those of `SIGNS` that occur. `past` holds results for the items. `mark` identifies the
+    conversation without keeping it in memory."""
 
-    __slots__ = ("body", "ends", "items", "mark", "marks", "past", "signs", "start", "weights")
-
-    def __init__(
-        self,
-        body: bytes,
-        start: int,
-        ends: list[int],
-        items: list[Any],
-        weights: list[int],
-        marks: list[tuple[int, int]],
-        signs: list[frozenset[bytes]],
-        past: Past,
-    ) -> None:
-        self.body = body
-        self.start = start
-        self.ends = ends
-        self.items = items
-        self.weights = weights
-        self.marks = marks
-        self.signs = signs
-        self.past = past
-        self.mark = object()
-        """An object that identifies this conversation without keeping it in memory."""
+    body: bytes
+    start: int
+    ends: list[int]
+    items: list[Any]
+    weights: list[int]
+    marks: list[tuple[int, int]]
+    signs: list[frozenset[bytes]]
+    past: Past
+    mark: object = field(default_factory=object)
 
     @property
     def weight(self) -> int:

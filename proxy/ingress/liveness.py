@@ -32,25 +32,12 @@ class LivenessMonitor:
     leaves at its `end`."""
 
     __slots__ = (
-        "_beat",
-        "_on_silence",
-        "_on_stop",
-        "_probed",
-        "_reason",
-        "_request",
-        "_silence_s",
-        "_streams",
-        "_task",
-        "last",
-        "running",
+        *("_beat", "_on_silence", "_on_stop", "_probed", "_reason", "_request", "_silence_s", "_streams", "_task"),
+        *("last", "running"),
     )
 
     def __init__(
-        self,
-        request: web.Request,
-        silence_s: float,
-        running: set[LivenessMonitor],
-        streams: set[LivenessMonitor],
+        self, request: web.Request, silence_s: float, running: set[LivenessMonitor], streams: set[LivenessMonitor]
     ) -> None:
         self._request = request
         self._silence_s = silence_s

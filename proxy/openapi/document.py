@@ -44,7 +44,6 @@ RETRY_MS: Final = "retry-after-ms"
 _ON_ALL: Final = (REQUEST_ID, CLIENT_ID)
 _NAME: Final = {"type": "string", "minLength": 1}
 _METHODS: Final = frozenset({"get", "put", "post", "delete", "options", "patch", "trace"})
-_COMPONENTS: Final = ("schemas", "responses", "headers", "parameters")
 _IN_PATH: Final = re.compile(r"{(\w+)}")
 
 _WORDS: Final = {
@@ -99,10 +98,6 @@ class _Speaker:
         self.asks = frozenset({side.path, side.count_path, side.compact_path} - {None})
         """Paths on which a model is asked."""
 
-    def owns(self, path: str) -> bool:
-        """True if a path below the base URL belongs to this protocol (`ClientSides.of`)."""
-        return owns(self.side, path)
-
     @cached_property
     def statuses(self) -> dict[int, list[str]]:
         """Descriptions of error codes, by the status that this protocol gives them. Without the statuses that
@@ -138,13 +133,12 @@ class _Document:
             schemas |= part.schemas
         ident = {"name": REQUEST_ID, "in": "header", **_header(_WORDS[REQUEST_ID])}
         client_id = {"name": CLIENT_ID, "in": "header", **_header(_WORDS[CLIENT_ID])}
-        components: Json = dict(
-            zip(
-                _COMPONENTS,
-                (schemas, self._responses, self._headers, {"RequestId": ident, "ClientRequestId": client_id}),
-                strict=True,
-            )
-        )
+        components: Json = {
+            "schemas": schemas,
+            "responses": self._responses,
+            "headers": self._headers,
+            "parameters": {"RequestId": ident, "ClientRequestId": client_id},
+        }
         if self._served.keyed:
             components["securitySchemes"] = {
                 "bearer": {"type": "http", "scheme": "bearer"},
@@ -189,7 +183,7 @@ class _Document:
 
     def _operation(self, endpoint: ServedPath) -> tuple[Part, Json]:
         path = _below(endpoint.path)
-        speaker = next((one for one in (*self._proxied, *self._speakers) if one.owns(path)), None)
+        speaker = next((one for one in (*self._proxied, *self._speakers) if owns(one.side, path)), None)
         part = self._own if speaker is None else speaker.part
         operation = part.paths.get(path, {}).get(endpoint.method.lower())
         if operation is None:

@@ -19,7 +19,8 @@ from itertools import product
 from typing import Any
 
 from toolwire.events import BlockKind, Close, Delta, Event, Finish, Open, Start
-from toolwire.model import EMPTY, Extra, FinishReason, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
+from toolwire.folding import Folding
+from toolwire.model import EMPTY, Extra, FinishReason, ModelReply, Reasoning, Refusal, ReplyChoice, Text, ToolUse, Usage
 from toolwire.protocols.streams import StreamReader
 
 _MARK = re.compile(r"m\d+-[a-z]+")
@@ -63,6 +64,14 @@ def read_by_frames(reader: StreamReader, data: bytes) -> list[Event]:
     """The events of a whole stream that arrives cut at every end of a frame."""
     events = [event for frame in data.split(b"\n\n")[:-1] for event in reader.feed(frame + b"\n\n")]
     return [*events, *reader.finish()]
+
+
+def folded(events: Iterable[Event]) -> ModelReply:
+    """The reply so far of a stream that may not be whole."""
+    folding = Folding()
+    for event in events:
+        folding.feed(event)
+    return folding.reply()
 
 
 # --- what events say ------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from jsonschema_rs import Draft202012Validator
 
+from tests.protocols.corners import read_by
 from tests.protocols.published import SHARED, _captured
 from toolwire.events import Event
 from toolwire.model import ModelRequest, Sampling
@@ -31,10 +32,7 @@ def write(events: Iterable[Event], opts: WriteOptions | None = None) -> bytes:
 
 
 def read(data: bytes, size: int | None = None) -> list[Event]:
-    reader = MESSAGES.reader(frame_bytes=1 << 20)
-    size = size or max(1, len(data))
-    events = [event for at in range(0, len(data), size) for event in reader.feed(data[at : at + size])]
-    return [*events, *reader.finish()]
+    return read_by(MESSAGES.reader(frame_bytes=1 << 20), data, size or 0)
 
 
 def frame(kind: str, **fields: Any) -> bytes:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tests.protocols.corners import read_by
 from tests.protocols.published import validator
 from toolwire.config import ResponsesConfig
 from toolwire.events import Event
@@ -39,8 +40,7 @@ def write(events: Iterable[Event], opts: WriteOptions | None = None) -> bytes:
 
 
 def read(data: bytes) -> list[Event]:
-    reader = RESPONSES.reader(frame_bytes=1 << 20)
-    return [*reader.feed(data), *reader.finish()]
+    return read_by(RESPONSES.reader(frame_bytes=1 << 20), data)
 
 
 def frame(value: Mapping[str, Any]) -> bytes:

@@ -146,13 +146,10 @@ STREAMS: dict[str, list[dict[str, Any]]] = {
     "responses": in_responses.frames(RESOURCE, in_responses.usual),
 }
 WHOLE: dict[str, dict[str, Any]] = {
-    "chat": {
-        "choices": [{"index": 0, "message": {"content": "x", **in_chat.call(0)[0]["delta"]}, "finish_reason": "stop"}],
-        "usage": in_chat.COUNTS,
-    },
+    "chat": {"choices": [{"index": 0, "message": {"content": "x", **in_chat.call(0)[0]["delta"]}, "finish_reason": "stop"}], "usage": in_chat.COUNTS},
     "messages": in_messages.answer(ANSWER),
     "responses": RESOURCE,
-}
+}  # fmt: skip
 ODD = [3, "x", True, 0.5, [], {}, [1], {"type": 1}, None, ""]
 
 

@@ -102,12 +102,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("R2.6 call type", called([{**CALL, "type": "magic"}]), VALUE, f"{CALLS}[0].type"),
     ("R2.6 no call type", called([{"id": "c", "function": CALL["function"]}]), MISSING, f"{CALLS}[0].type"),
     ("R2.6 function", called([CALL, {"id": "c", "type": "function"}]), MISSING, f"{CALLS}[1].function"),
-    (
-        "R2.6 arguments",
-        called([{**CALL, "function": {"name": "f", "arguments": {}}}]),
-        TYPE,
-        f"{CALLS}[0].function.arguments",
-    ),
+    ("R2.6 arguments", called([{**CALL, "function": {"name": "f", "arguments": {}}}]), TYPE, f"{CALLS}[0].function.arguments"),
     ("R2.7 absent", called([{"type": "function", "function": CALL["function"]}]), BAD_ID, f"{CALLS}[0].id"),
     ("R2.7 empty", called([{**CALL, "id": ""}]), BAD_ID, f"{CALLS}[0].id"),
     ("R2.8 absent", result({"content": "x"}), BAD_ID, "messages[1].tool_call_id"),
@@ -148,7 +143,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("R2.21", body(n=0), VALUE, "n"),
     ("R2.22", body(response_format="json"), TYPE, "response_format"),
     ("R2.22 type", body(response_format={}), MISSING, "response_format.type"),
-]
+]  # fmt: skip
 
 
 @every(("value", "code", "param"), [row[1:] for row in BAD])
@@ -219,10 +214,7 @@ def test_unknown_fields_are_kept() -> None:
     "tool",
     [
         {"type": "function", "name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True},
-        {
-            "type": "function",
-            "function": {"name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True},
-        },
+        {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True}},
         {
             "type": "function",
             "name": "f",
@@ -231,7 +223,7 @@ def test_unknown_fields_are_kept() -> None:
             "function": {"name": "g", "description": "d", "parameters": {"type": "object"}, "strict": False},
         },
     ],
-)
+)  # fmt: skip
 def test_tool_shapes(tool: dict[str, Any]) -> None:
     (got,) = read(body(tools=[tool])).tools
     assert got == ToolSpec("f", "d", {"type": "object"}, True, extra={"chat": tool})
@@ -257,12 +249,9 @@ def test_other_tool_types_are_never_refused() -> None:
         ("required", ToolChoice("required")),
         ({"type": "function", "function": {"name": "f"}}, ToolChoice("named", "f")),
         ({"type": "custom", "custom": {"name": "f"}}, ToolChoice("named", "f")),
-        (
-            allowed("required", TOOL, {"type": "function", "name": "g"}, {"type": "mcp"}),
-            ToolChoice("required", allowed=("f", "g")),
-        ),
+        (allowed("required", TOOL, {"type": "function", "name": "g"}, {"type": "mcp"}), ToolChoice("required", allowed=("f", "g"))),
     ],
-)
+)  # fmt: skip
 def test_tool_choice(wire: Any, choice: ToolChoice) -> None:
     assert read(choosing(wire)).tool_choice == choice
 

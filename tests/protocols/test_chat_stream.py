@@ -223,10 +223,7 @@ CALLS: dict[str, tuple[list[list[dict[str, Any]]], list[tuple[str, str, str]]]] 
         ],
         [("a", "f", '{"x":1}'), ("b", "g", "{}")],
     ),
-    "several on index 0": (
-        [piece("{}", "f"), piece('{"x":', "f", id="b"), [{"index": 0, "function": fn("1}")}]],
-        [("a", "f", "{}"), ("b", "f", '{"x":1}')],
-    ),
+    "several on index 0": ([piece("{}", "f"), piece('{"x":', "f", id="b"), [{"index": 0, "function": fn("1}")}]], [("a", "f", "{}"), ("b", "f", '{"x":1}')]),
     "no index": (
         [
             [{"id": "a", "function": fn('{"x":', "f")}, {"id": "b", "function": fn("{", "g")}],
@@ -243,16 +240,13 @@ CALLS: dict[str, tuple[list[list[dict[str, Any]]], list[tuple[str, str, str]]]] 
         ],
         [("a", "f", '{"x":1}'), ("b", "g", "{}")],
     ),
-    "an object, and nothing at all": (
-        [[*piece({"x": [1]}, "f"), {"index": 1, "id": "b", "function": fn(None, "g")}]],
-        [("a", "f", '{"x":[1]}'), ("b", "g", "{}")],
-    ),
+    "an object, and nothing at all": ([[*piece({"x": [1]}, "f"), {"index": 1, "id": "b", "function": fn(None, "g")}]], [("a", "f", '{"x":[1]}'), ("b", "g", "{}")]),
     "all of it twice": (pieces("{", '{"x":1}', '{"x":1}', named=True), [("a", "f", '{"x":1}')]),
     **{  # fragments that look as if each were all so far
         " ".join(fragments): (pieces(*fragments), [("a", "f", "".join(fragments))])
         for fragments in (['{"a":', '{"a":', "1}}"], ['[{"a":1},', '{"a":1}]'], ['{"', '{":1}'], ["1", "11"])
     },
-}
+}  # fmt: skip
 
 
 @every("case", CALLS)

@@ -292,17 +292,12 @@ def test_a_function_of_such_a_name_is_a_function() -> None:
 # --- calls of a server ----------------------------------------------------------------------------------------------
 
 ITEMS: list[dict[str, Any]] = [
-    {
-        "type": "shell_call",
-        "action": {**SHELL, "commands": ["ls"]},
-        "environment": {"type": "local"},
-        "created_by": "x",
-    },
+    {"type": "shell_call", "action": {**SHELL, "commands": ["ls"]}, "environment": {"type": "local"}, "created_by": "x"},
     {"type": "local_shell_call", "action": {"type": "exec", "command": ["ls"], "env": {"A": "b"}}},
     {"type": "apply_patch_call", "operation": {"type": "create_file", "path": "a", "diff": "+x"}},
     {"type": "computer_call", "actions": ACTIONS, "pending_safety_checks": [{"id": "s", "code": "c", "message": "m"}]},
     {"type": "computer_call", "action": ACTIONS[0], "pending_safety_checks": []},
-]
+]  # fmt: skip
 
 
 @every("size", [1, 7, 4096])

@@ -17,6 +17,7 @@ import pytest
 
 from tests.cases import every
 from tests.protocols import responses_wires, wires
+from tests.protocols.corners import read_by
 from tests.protocols.messages_wires import MESSAGES
 from tests.protocols.responses_wires import RESPONSES
 from tests.protocols.test_corners_messages_read import answer
@@ -91,13 +92,9 @@ CHAT_STREAM: list[dict[str, Any]] = [
     {"x": 1, "unknown": {"size": 5}},
 ]
 TEXT_STREAM: list[dict[str, Any]] = [
-    {
-        "id": "cmpl-1",
-        "created": 1,
-        "choices": [{"index": 0, "text": "a", "logprobs": {"tokens": ["a"], "text_offset": [0]}}],
-    },
+    {"id": "cmpl-1", "created": 1, "choices": [{"index": 0, "text": "a", "logprobs": {"tokens": ["a"], "text_offset": [0]}}]},
     {"id": "cmpl-1", "created": 1, "choices": [{"index": 0, "text": "", "finish_reason": "stop"}], "usage": USAGE},
-]
+]  # fmt: skip
 CHAT_WHOLE: list[dict[str, Any]] = [
     {
         **_chunk(
@@ -233,8 +230,7 @@ def test_law_a_number_in_a_stream_costs_nothing(name: str) -> None:
     protocol, streams = STREAMS[name]
 
     def read(data: bytes) -> list[Event]:
-        reader = protocol.reader(frame_bytes=1 << 20)
-        return [*reader.feed(data), *reader.finish()]
+        return read_by(protocol.reader(frame_bytes=1 << 20), data)
 
     seen: set[str] = set()
     turn = 0
@@ -279,8 +275,7 @@ def test_a_stream_and_a_whole_answer_agree(number: str) -> None:
     whole = b'{"id":"x","choices":[{"index":%b,"message":{"content":"Hi"},"finish_reason":"stop"}]}' % number.encode()
     stream = b'{"id":"x","choices":[{"index":%b,"delta":{"content":"Hi"},"finish_reason":"stop"}]}' % number.encode()
     for choices in (1, 3, MAX_CHOICES):
-        reader = CHAT.reader(frame_bytes=1 << 20, choices=choices)
-        events = [*reader.feed(wire_of([stream])), *reader.finish()]
+        events = read_by(CHAT.reader(frame_bytes=1 << 20, choices=choices), wire_of([stream]))
         if isinstance(events[-1], Fault):
             with pytest.raises(BackendFault) as caught:
                 CHAT.read_reply(whole, choices=choices)

@@ -10,9 +10,8 @@ import orjson
 import pytest
 
 from tests.cases import every
+from tests.protocols.corners import folded, read_by
 from toolwire.events import Event, Fault, Finish, Opaque
-from toolwire.folding import Folding
-from toolwire.model import ModelReply
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
@@ -53,14 +52,11 @@ ODD: dict[str, tuple[bytes, str]] = {
 CHUNKS: dict[str, tuple[bytes, str]] = {
     "no delta": (b'data: {"id":"x","choices":[{"index":0}]}\n\n', "no_delta"),
     "delta null": (b'data: {"id":"x","choices":[{"index":0,"delta":null,"finish_reason":null}]}\n\n', "no_delta"),
-    "Azure's filter": (
-        b'data: {"id":"x","choices":[{"index":0,"finish_reason":null,"content_filter_results":{"hate":{}}}]}\n\n',
-        "no_delta",
-    ),
+    "Azure's filter": (b'data: {"id":"x","choices":[{"index":0,"finish_reason":null,"content_filter_results":{"hate":{}}}]}\n\n', "no_delta"),
     "no choices": (b'data: {"id":"x","object":"chat.completion.chunk"}\n\n', "other"),
     "ping": (b'data: {"type":"ping"}\n\n', "keepalive"),
     "progress": (b'data: {"type":"progress","percent":3}\n\n', "other"),
-}
+}  # fmt: skip
 EVENTS: dict[str, tuple[bytes, str]] = {
     "ping": (b'data: {"type":"ping"}\n\n', "keepalive"),
     "its own": (b'data: {"type":"vendor.note","x":1}\n\n', "other"),
@@ -123,18 +119,10 @@ def between(frames: list[bytes], odd: bytes) -> bytes:
     return b"".join(odd + one for one in frames)
 
 
-def folded(events: list[Event]) -> ModelReply:
-    folding = Folding()
-    for one in events:
-        folding.feed(one)
-    return folding.reply()
-
-
 def read(protocol: ServerSide, data: bytes, step: int) -> tuple[list[Event], Counter[tuple[str, str]]]:
     noted: Counter[tuple[str, str]] = Counter()
     reader = protocol.reader(frame_bytes=1 << 20, note=lambda what, detail: noted.update([(what, detail)]))
-    events = [one for at in range(0, len(data), step) for one in reader.feed(data[at : at + step])]
-    return [*events, *reader.finish()], noted
+    return read_by(reader, data, step), noted
 
 
 @every(("server", "odd", "kind"), CASES)

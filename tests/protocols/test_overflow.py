@@ -26,10 +26,7 @@ SAID = [
     ),
     ("The decoder prompt (length 5000) is longer than the maximum model length of 4096.", Overflow(5000, 0, 4096)),
     # llama.cpp
-    (
-        "request (6030 tokens) exceeds the available context size (4096 tokens), try increasing it",
-        Overflow(6030, 0, 4096),
-    ),
+    ("request (6030 tokens) exceeds the available context size (4096 tokens), try increasing it", Overflow(6030, 0, 4096)),
     ("the request exceeds the available context size. try increasing the context size", None),
     # SGLang
     ("The input (6030 tokens) is longer than the model's context length (4096 tokens).", Overflow(6030, 0, 4096)),
@@ -54,17 +51,10 @@ SAID = [
         " text input, 20000 of tool input, 30000 in the output).",
         Overflow(120000, 30000, 131072),
     ),
-    (
-        "This model's maximum prompt length is 131072 but the request contains 150000 tokens.",
-        Overflow(150000, 0, 131072),
-    ),
+    ("This model's maximum prompt length is 131072 but the request contains 150000 tokens.", Overflow(150000, 0, 131072)),
     ("Your input exceeds the context window of this model. Please adjust your input and try again.", None),
     # TGI, LM Studio, Ollama
-    (
-        "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens and 500"
-        " `max_new_tokens`",
-        Overflow(4000, 500, 4096),
-    ),
+    ("Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens and 500" " `max_new_tokens`", Overflow(4000, 500, 4096)),
     ("Input validation error: `inputs` must have less than 4095 tokens. Given: 5000", Overflow(5000, 0, 4095)),
     (
         "The number of tokens to keep from the initial prompt is greater than the context length (n_keep: 8210>= n_ctx:"
@@ -78,21 +68,11 @@ SAID = [
     ),
     ("prompt too long; exceeded max context length by 4 tokens", None),
     # Gemini, Mistral, Moonshot, Z.ai, Cohere, Fireworks, Copilot, MiniMax, Bedrock
-    (
-        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
-        Overflow(1200000, 0, 1048576),
-    ),
-    (
-        "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
-        Overflow(40000, 0, 32768),
-    ),
+    ("The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).", Overflow(1200000, 0, 1048576)),
+    ("Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length", Overflow(40000, 0, 32768)),
     ("Your request exceeded model token limit: 131072 (requested: 200000)", Overflow(200000, 0, 131072)),
     ("Prompt exceeds max length", None),
-    (
-        "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5000. Try using a shorter"
-        " prompt",
-        Overflow(5000, 0, 4081),
-    ),
+    ("too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5000. Try using a shorter" " prompt", Overflow(5000, 0, 4081)),
     ("The prompt is too long: 40000, model maximum context length: 32767", Overflow(40000, 0, 32767)),
     ("prompt token count of 140000 exceeds the limit of 128000", Overflow(140000, 0, 128000)),
     ("invalid params, context window exceeds limit", None),
@@ -107,7 +87,7 @@ SAID = [
     # the gateway's own `prompt_guard`
     ("The prompt has about 5,000 tokens; at most 4,000 are allowed here.", Overflow(5000, 0, 4000)),
     ("The prompt has 5000 characters; at most 4000 are allowed here.", None),
-]
+]  # fmt: skip
 
 
 @every(("text", "counts"), SAID)

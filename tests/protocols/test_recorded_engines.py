@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 import pytest
 
+from tests.protocols.corners import read_by
 from tests.protocols.published import SHARED
 from toolwire.errors import ClientFault, GatewayError
 from toolwire.events import Fault, Finish, Start
@@ -57,7 +58,7 @@ def test_streams() -> None:
             continue
         data, noted = stream.read_bytes(), list[tuple[str, str]]()
         reader = protocol.reader(frame_bytes=1 << 20, note=lambda *one, noted=noted: noted.append(one))  # type: ignore[misc]
-        events = [*reader.feed(data), *reader.finish()]
+        events = read_by(reader, data)
         assert not noted, path
         last = events[-1]
         if b'data: {"error"' not in data:
@@ -79,7 +80,7 @@ def test_streams_that_an_engine_ended_with_an_error() -> None:
         pytest.skip(f"no recorded answers at {ENGINES}; set TOOLWIRE_SHARED")
     for name, data in found.items():
         reader = PROTOCOLS["/v1/chat/completions"].reader(frame_bytes=1 << 20)
-        *before, last = [*reader.feed(data.replace(b"\r\n", b"\n").partition(b"\n\n")[2]), *reader.finish()]
+        *before, last = read_by(reader, data.replace(b"\r\n", b"\n").partition(b"\n\n")[2])
         assert isinstance(last, Fault), name
         assert last.error.status == (400 if "bad" in name else 502), name
         assert not any(isinstance(event, Finish) for event in before), name

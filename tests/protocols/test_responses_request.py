@@ -94,10 +94,8 @@ def comparable(got: ModelRequest) -> ModelRequest:
         ("", [Message("user", ())]),
         ([{"role": "user", "content": "hi"}], [Message("user", (Text("hi"),))]),
         ([{"type": None, "role": "user", "content": "hi"}], [Message("user", (Text("hi"),))]),
-        ([{"role": "system", "content": "a"}, {"role": "developer", "content": "b"}],
-         [Message("system", (Text("a"),)), Message("developer", (Text("b"),))]),
-        ([{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "data:x"}],
-         [Message("user", (Text("a"), Image("data:x")))]),
+        ([{"role": "system", "content": "a"}, {"role": "developer", "content": "b"}], [Message("system", (Text("a"),)), Message("developer", (Text("b"),))]),
+        ([{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "data:x"}], [Message("user", (Text("a"), Image("data:x")))]),
         ([{"role": "user", "content": [{"type": "input_text", "text": "a"},
                                        {"type": "input_image", "image_url": "https://x/y", "detail": "low"}]}],
          [Message("user", (Text("a"), Image("https://x/y", "low")))]),
@@ -105,20 +103,17 @@ def comparable(got: ModelRequest) -> ModelRequest:
            "content": [{"type": "output_text", "text": "a", "annotations": [], "logprobs": []},
                        {"type": "refusal", "refusal": "b"}]}],
          [Message("assistant", (Text("a", {"responses": {"item": {"phase": "final_answer"}}}), Refusal("b")))]),
-        ([{"role": "user", "content": "hi", "cache": True, "name": None}],
-         [Message("user", (Text("hi"),), extra={"responses": {"cache": True}})]),
+        ([{"role": "user", "content": "hi", "cache": True, "name": None}], [Message("user", (Text("hi"),), extra={"responses": {"cache": True}})]),
         ([{"type": "reasoning", "id": "rs_1", "summary": [], "content": None, "encrypted_content": None}], []),
         ([{"type": "reasoning", "summary": [{"type": "summary_text", "text": "a"}, {"type": "summary_text", "text": "b"}]}],
          [Message("assistant", (Reasoning("a\n\nb", {"responses": {"summary": True}}),))]),
         ([{"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}],
            "encrypted_content": "xyz", "status": "completed"}],
          [Message("assistant", (Reasoning("hm", {"responses": {"id": "rs_1", "encrypted_content": "xyz"}}),))]),
-        ([{"type": "item_reference", "id": "msg_1"}],
-         [Message("assistant", (OpaquePart("responses", {"type": "item_reference", "id": "msg_1"}),))]),
+        ([{"type": "item_reference", "id": "msg_1"}], [Message("assistant", (OpaquePart("responses", {"type": "item_reference", "id": "msg_1"}),))]),
         ([{"type": "brand_new", "x": 1}], [Message("assistant", (OpaquePart("responses", {"type": "brand_new", "x": 1}),))]),
         ([{"type": "", "call_id": "a"}], [Message("assistant", (OpaquePart("responses", {"type": "", "call_id": "a"}),))]),
-        ([{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}],
-         [Message("user", (OpaquePart("responses", {"type": "input_file", "file_id": "f"}),))]),
+        ([{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}], [Message("user", (OpaquePart("responses", {"type": "input_file", "file_id": "f"}),))]),
     ],
 )  # fmt: skip
 def test_input_items(items: Any, wanted: list[Message]) -> None:
@@ -162,10 +157,7 @@ def test_neighbouring_items_of_the_assistant_are_one_message() -> None:
         ("text", (Text("text"),)),
         ("", ()),
         ([], ()),
-        (
-            [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "data:x"}],
-            (Text("a"), Image("data:x")),
-        ),
+        ([{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "data:x"}], (Text("a"), Image("data:x"))),
         ([{"type": "output_text", "text": "a"}, {"type": "text", "text": "b"}], (Text("a"), Text("b"))),
         ([{"type": "input_file", "file_id": "f"}], (OpaquePart("responses", {"type": "input_file", "file_id": "f"}),)),
         ({"ok": True, "n": 1.50}, (Text('{"ok":true,"n":1.5}'),)),
@@ -173,7 +165,7 @@ def test_neighbouring_items_of_the_assistant_are_one_message() -> None:
         (3, (Text("3"),)),
         (False, (Text("false"),)),
     ],
-)
+)  # fmt: skip
 def test_outputs(output: Any, parts: tuple[Part, ...]) -> None:
     (message,) = of([{"type": "function_call_output", "call_id": "a", "output": output}])
     assert message == Message("tool", (ToolResult("a", parts),))
@@ -366,8 +358,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"input": [{"role": "user"}]}, "missing_required_parameter", "input[0].content"),
     ({"input": [{"role": "user", "content": None}]}, "missing_required_parameter", "input[0].content"),
     ({"input": [{"role": "user", "content": [{}]}]}, "missing_required_parameter", "input[0].content[0].type"),
-    ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]},
-     "missing_required_parameter", "input[0].content[0].text"),
+    ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "missing_required_parameter", "input[0].content[0].text"),
     ({"input": [{"type": "input_text", "text": 3}]}, "invalid_type", "input[0].text"),
     ({"input": [without(CALL, "call_id")]}, "missing_required_parameter", "input[0].call_id"),
     ({"input": [USER, USER, USER, {**CALL, "call_id": ""}]}, "invalid_tool_call_id", "input[3].call_id"),
@@ -376,8 +367,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"input": [without(CALL, "name")]}, "missing_required_parameter", "input[0].name"),
     ({"input": [without(CALL, "arguments")]}, "missing_required_parameter", "input[0].arguments"),
     ({"input": [{**CALL, "arguments": {}}]}, "invalid_type", "input[0].arguments"),
-    ({"input": [{"type": "custom_tool_call", "call_id": "a", "name": "p"}]},
-     "missing_required_parameter", "input[0].input"),
+    ({"input": [{"type": "custom_tool_call", "call_id": "a", "name": "p"}]}, "missing_required_parameter", "input[0].input"),
     ({"input": [CALL, without(OUTPUT, "call_id")]}, "missing_required_parameter", "input[1].call_id"),
     ({"input": [CALL, without(OUTPUT, "output")]}, "missing_required_parameter", "input[1].output"),
     ({"input": [CALL, {**OUTPUT, "output": None}]}, "missing_required_parameter", "input[1].output"),
@@ -410,12 +400,10 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [{}]}, "invalid_tool_schema", "tools[0].type"),
     ({"tools": [{"type": "function"}]}, "invalid_tool_schema", "tools[0].name"),
     ({"tools": [{"type": "function", "name": 3}]}, "invalid_tool_schema", "tools[0].name"),
-    ({"tools": [{"type": "function", "function": {"description": "d"}}]},
-     "invalid_tool_schema", "tools[0].function.name"),
+    ({"tools": [{"type": "function", "function": {"description": "d"}}]}, "invalid_tool_schema", "tools[0].function.name"),
     ({"tools": [{"type": "function", "name": "f", "parameters": []}]}, "invalid_tool_schema", "tools[0].parameters"),
     ({"tools": [{"type": "namespace", "tools": []}]}, "invalid_tool_schema", "tools[0].name"),
-    ({"tools": [{"type": "namespace", "name": "a", "tools": [{"type": "function"}]}]},
-     "invalid_tool_schema", "tools[0].tools[0].name"),
+    ({"tools": [{"type": "namespace", "name": "a", "tools": [{"type": "function"}]}]}, "invalid_tool_schema", "tools[0].tools[0].name"),
 ]  # fmt: skip
 """What is added to a good request, the code of the fault, and where it is."""
 

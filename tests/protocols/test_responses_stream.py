@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.cases import every, examples
 from tests.protocols.blocks import call, text
+from tests.protocols.corners import folded
 from tests.protocols.published import SHARED
 from tests.protocols.responses_wires import (
     RESPONSES,
@@ -27,7 +28,7 @@ from tests.protocols.responses_wires import (
 from tests.strategies import streams as chat_streams
 from toolwire.errors import BackendFault, ClientFault, GatewayError, ModelFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
-from toolwire.folding import Folding, fold
+from toolwire.folding import fold
 from toolwire.model import Refusal, Usage
 from toolwire.protocols.responses.reply import broken_off
 from toolwire.protocols.streams import WriteOptions
@@ -267,12 +268,10 @@ def test_what_a_failed_response_holds() -> None:
     done, half = terminal(data)["output"]
     assert (done["type"], done["status"]) == ("function_call", "completed")
     assert (half["content"][0]["text"], half["status"]) == ("Half an ans", "incomplete")
-    folding = Folding()
-    for event in BROKEN:
-        folding.feed(event)
-    assert folding.fault is not None
-    assert broken_off(folding.reply(), options(), "failed", folding.fault.error) == terminal(data)
-    cancelled = broken_off(folding.reply(), options(), "cancelled")
+    fault = BROKEN[-1]
+    assert isinstance(fault, Fault)
+    assert broken_off(folded(BROKEN), options(), "failed", fault.error) == terminal(data)
+    cancelled = broken_off(folded(BROKEN), options(), "cancelled")
     assert (cancelled["status"], cancelled["error"]) == ("cancelled", None)
     check_resource(cancelled)
 
@@ -281,10 +280,7 @@ def test_a_half_call_is_in_no_failed_response() -> None:
     events = [START, *text(0, "x"), Open(1, BlockKind.TOOL_CALL, name="f", call_id="call_a"), Delta(1, '{"x":')]
     (item,) = terminal(write([*events, Fault(BackendFault("no"))]))["output"]
     assert item["type"] == "message"
-    folding = Folding()
-    for event in events:
-        folding.feed(event)
-    (item,) = broken_off(folding.reply(), options(), "failed")["output"]
+    (item,) = broken_off(folded(events), options(), "failed")["output"]
     assert item["type"] == "message"
 
 
@@ -353,12 +349,9 @@ def test_what_is_echoed() -> None:
         {"type": "function", "name": "read_file"},
         {"type": "custom", "name": "apply_patch"},
         {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "read_file"}]},
-        {
-            "type": "allowed_tools",
-            "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "read_file"}}]},
-        },
+        {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "read_file"}}]}},
     ],
-)
+)  # fmt: skip
 def test_every_choice_is_echoed_in_the_published_form(choice: Any) -> None:
     check_resource(terminal(write([START, finish()], options({"tools": TOOLS, "tool_choice": choice}))))
 
@@ -474,15 +467,13 @@ def test_what_is_stored_of_a_broken_stream_is_what_the_client_saw(events: list[E
     assume(len(still_open) < 2)  # What waits behind another block the client has not seen.
     error = BackendFault("gone")
     shown = terminal(write([*seen, Fault(error)]))["output"]
-    folding = Folding()
-    for event in seen:
-        folding.feed(event)
-    stored = broken_off(folding.reply(), options(), "failed", error)["output"]
+    reply = folded(seen)
+    stored = broken_off(reply, options(), "failed", error)["output"]
     assert {item["id"] for item in shown} <= {item["id"] for item in stored}
     last = next((e for e in reversed(seen) if isinstance(e, Open)), None)
     if last is None or (still_open <= {last.block} and not (still_open and last.kind is BlockKind.TOOL_CALL)):
         assert stored == shown
-    check_resource(broken_off(folding.reply(), options(), "failed", error))
+    check_resource(broken_off(reply, options(), "failed", error))
 
 
 def test_options_need_no_body() -> None:

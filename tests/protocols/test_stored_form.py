@@ -103,13 +103,10 @@ def test_half_a_character_is_what_the_client_saw(part: Part) -> None:
     [
         {"role": "user", "parts": [{"type": "hologram", "text": "x"}]},
         {"role": "user", "parts": [{"type": "text", "text": "x", "colour": "red"}]},
-        {
-            "role": "user",
-            "parts": [{"type": "result", "call_id": "a", "parts": [{"type": "text", "text": "", "b": 1}]}],
-        },
+        {"role": "user", "parts": [{"type": "result", "call_id": "a", "parts": [{"type": "text", "text": "", "b": 1}]}]},
         {"role": "user", "parts": [], "mood": "good"},
     ],
-)
+)  # fmt: skip
 def test_what_another_version_wrote_is_refused(kept: dict[str, Any]) -> None:
     """Not read without it: the conversation would be another one. What it holds is not said."""
     with pytest.raises(UnknownForm, match=r"does not know: empty the store, or run the version that wrote it$"):
@@ -206,12 +203,9 @@ PARTS: list[tuple[Part, ...]] = [
     (Reasoning("hm"), Text("\n\n"), ToolUse("c1", "f", "{}"), Text("b", {"chat": {"x": 1}})),
     (Text("a"), Text("b", {"chat": {"x": 1}}), Text("c", {"responses": {"item": {"phase": "y"}}}), Text("d")),
     (ToolUse("c1", "add", "{}"), OpaquePart("responses", RESULT), Text("Three."), OpaquePart("responses", SHOWN)),
-    (
-        Reasoning("s", {"responses": {"summary": True, "encrypted_content": "e"}}),
-        Reasoning("t", {"responses": {"continues": True}}),
-    ),
+    (Reasoning("s", {"responses": {"summary": True, "encrypted_content": "e"}}), Reasoning("t", {"responses": {"continues": True}})),
     (Text("a"), ToolUse("c1", "f", '{"a"', "function"), ToolUse("c2", "p", "half", "custom", "ns")),
-]
+]  # fmt: skip
 
 
 def shown_again(reply: ModelReply, **options: Any) -> None:

@@ -24,10 +24,7 @@ SPEC = ToolSpec("add", "Adds.", {"type": "object", "properties": {"a": {"type": 
 ADD = ToolUse("call_a", "add", '{"a":1}', namespace="calc")
 WRITE = ToolUse("call_b", "write/it", "", namespace="files")
 TOOLS = [
-    {
-        "type": "mcp", "server_label": "calc", "server_url": "https://tools.example/key-in-a-path/mcp",
-        "headers": {"X-Key": "secret"}, "authorization": "secret",
-    }
+    {"type": "mcp", "server_label": "calc", "server_url": "https://tools.example/key-in-a-path/mcp", "headers": {"X-Key": "secret"}, "authorization": "secret"}
 ]  # fmt: skip
 SERVED: list[Event] = [
     START,

@@ -207,14 +207,10 @@ async def test_a_search_that_a_model_makes_is_an_item_of_its_own(native: bool, s
 
 MANY = [
     {"type": "namespace", "name": "mail", "tools": [{"type": "function", "name": "send"}]},
-    {
-        "type": "namespace",
-        "name": "chat",
-        "tools": [{"type": "function", "name": "send"}, {"type": "function", "name": "read"}],
-    },
+    {"type": "namespace", "name": "chat", "tools": [{"type": "function", "name": "send"}, {"type": "function", "name": "read"}]},
     {"type": "function", "name": "look"},
     {"type": "function", "name": "chat__look"},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from tests.protocols.corners import read_by
 from toolwire.events import Event
 from toolwire.model import ModelRequest, ToolChoice
 from toolwire.protocols.chat.protocol import ChatProtocol
@@ -24,8 +25,7 @@ def write(events: Iterable[Event], opts: WriteOptions | None = None) -> bytes:
 
 
 def read(data: bytes) -> list[Event]:
-    reader = CHAT.reader(frame_bytes=1 << 20)
-    return [*reader.feed(data), *reader.finish()]
+    return read_by(CHAT.reader(frame_bytes=1 << 20), data)
 
 
 def frame(value: Any) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ...formats.engine.keys import ARGUMENTS
 from ...model import EMPTY, Extra, fields_of, scoped
-from ..shared.wire import rest_of
+from ..shared.wire import fields_in, rest_of
 
 PROTOCOL: Final = "chat"
 REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text", "thinking", "thinking_content")
@@ -148,5 +148,4 @@ def calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def call_extra(call: Mapping[str, Any], key: str) -> Extra:
     """Returns the unmodelled fields of a call whose name stands under `key`, in a request or in an answer."""
-    inner = call.get(key)
-    return nested_rest_of(call, key, inner if isinstance(inner, Mapping) else EMPTY, CALL_FIELDS)
+    return nested_rest_of(call, key, fields_in(call.get(key)), CALL_FIELDS)

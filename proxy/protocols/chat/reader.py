@@ -31,11 +31,7 @@ from ..shared.call_deltas import CallDelta, CallDeltas
 from ..shared.ends import cut_off_reason, read_end
 from ..shared.numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
 from ..shared.sse_reader import SseReader
-from ..shared.wire import (
-    empty_answer_fault,
-    nameless_call_fault,
-    unfinished_call_fault,
-)
+from ..shared.wire import empty_answer_fault, nameless_call_fault, unfinished_call_fault
 from .extra_fields import PROTOCOL, REASONING, calls_of, of_deltas, opaque_of, other_fields
 from .reply import (
     AN_ANSWER,
@@ -53,7 +49,6 @@ from .reply import (
     reply_call_extra,
     rest_of,
     text_of,
-    top_level,
 )
 
 _PLAIN = frozenset({"role", "content"})
@@ -99,7 +94,10 @@ class ChatReader(SseReader):
             self.note(noise.LEFT_OUT, kind)
             return
         if not chunk.keys() <= KNOWN:
-            self._news = self._top_level(top_level(chunk))
+            fields = rest_of(chunk, KNOWN)
+            if not self._started:
+                self._top.update(fields)
+            self._news = {key: value for key, value in fields.items() if self._top.get(key) != value} or EMPTY
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             return
@@ -134,13 +132,6 @@ class ChatReader(SseReader):
             return False
         self.out.append(Delta(block, text))
         return True
-
-    def _top_level(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Stores top-level fields of a chunk before the answer has started, and returns those that are new after
-        that."""
-        if not self._started:
-            self._top.update(fields)
-        return {key: value for key, value in fields.items() if self._top.get(key) != value} or EMPTY
 
     def _start(self, chunk: Mapping[str, Any]) -> None:
         """Adds `Start`, from the first frame with a choice; earlier frames (Azure) have no id yet."""
@@ -248,18 +239,8 @@ class _ChoiceBlocks:
     the garbage collector could free such a cycle."""
 
     __slots__ = (
-        "_detail",
-        "_drafts",
-        "_ends_in_prose",
-        "_has_reasoned",
-        "_only_details",
-        "_opaque",
-        "_prose",
-        "ending",
-        "index",
-        "is_broken",
-        "lacks_name",
-        "reason",
+        *("_detail", "_drafts", "_ends_in_prose", "_has_reasoned", "_only_details", "_opaque", "_prose"),
+        *("ending", "index", "is_broken", "lacks_name", "reason"),
     )
 
     def __init__(self, index: int) -> None:

@@ -56,6 +56,7 @@ from ..shared.server_errors import OVERFLOW_CODES, error_in, fault_of, is_overfl
 from ..shared.wire import (
     dump,
     dumper,
+    fields_in,
     nameless_call_fault,
     read_answer,
     shorten,
@@ -113,7 +114,7 @@ def read_reply(body: bytes, choices: int = MAX_CHOICES, note: Note = ignore_note
         error = read_error(answer)
         if error is not None:
             raise error
-        beside = top_level(answer)
+        beside = rest_of(answer, KNOWN)
     wire_choices = answer.get("choices")
     if not isinstance(wire_choices, list) or not wire_choices or not _ONLY_OBJECTS.issuperset(map(type, wire_choices)):
         raise unreadable_answer("The model server's answer has no choices", answer)
@@ -270,9 +271,7 @@ def _read_call(call: Mapping[str, Any], *, ended: bool) -> ToolUse:
     if isinstance(custom, dict):
         extra = reply_call_extra(call, "custom")
         return ToolUse(call_id, text_of(custom.get("name")), text_of(custom.get("input")), "custom", extra=extra)
-    function = call.get("function")
-    if not isinstance(function, dict):
-        function = {}
+    function = fields_in(call.get("function"))
     arguments = arguments_text(function.get("arguments"))
     if not arguments.strip(SPACE):
         arguments = "{}" if ended else ""
@@ -351,11 +350,6 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def top_level(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the unmodelled top-level fields."""
-    return rest_of(answer, KNOWN)
-
-
 def read_usage(usage: Any) -> Usage | None:
     """Returns the token counts; None if a server sends none or impossible ones. If one of two counts and their sum are
     given, the other is the difference."""
@@ -373,10 +367,8 @@ def read_usage(usage: Any) -> Usage | None:
             prompt_tokens = total - completion_tokens
     if usage.keys() <= _TOTALS:
         return usage_of(prompt_tokens, completion_tokens)
-    prompt = usage.get("prompt_tokens_details")
-    completion = usage.get("completion_tokens_details")
-    prompt = prompt if isinstance(prompt, dict) else {}
-    completion = completion if isinstance(completion, dict) else {}
+    prompt = fields_in(usage.get("prompt_tokens_details"))
+    completion = fields_in(usage.get("completion_tokens_details"))
     return usage_of(
         prompt_tokens,
         completion_tokens,
@@ -503,10 +495,7 @@ def write_usage(usage: Usage) -> dict[str, Any]:
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.input_tokens + usage.output_tokens,
-        "prompt_tokens_details": {
-            "cached_tokens": usage.cached_tokens,
-            "cache_write_tokens": usage.cache_write_tokens,
-        },
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }
     return with_rest(written, fields_of(usage.extra, PROTOCOL)) if usage.extra else written

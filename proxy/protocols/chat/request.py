@@ -55,37 +55,25 @@ MODELLED: Final = frozenset(
     }
 )  # fmt: skip
 """Modelled top-level fields; all others go to `extra`."""
-
-
 SPEAKERS: Final = frozenset({"system", "developer", "user", "assistant"})
 """Roles of messages other than tool results."""
-
-
 _MESSAGE_FIELDS: Final = frozenset(
     {"role", "content", "name", "refusal", "tool_calls", "tool_call_id", "function_call", "reasoning_content"}
 )
-
-
 TOOL_FIELDS: Final = frozenset({"name", "description", "parameters", "strict"})
-
-
 _SAMPLING_FIELDS: Final = frozenset(
     {
         "temperature", "top_p", "max_tokens", "max_completion_tokens", "stop", "seed", "presence_penalty",
         "frequency_penalty", "n", "reasoning_effort", "top_k",
     }
 )  # fmt: skip
-
-
 _WHOLE_NUMBERS: Final = frozenset({"seed", "n"})
-
-
 _STREAM_FIELDS: Final = frozenset({"include_usage"})
-
-
+_TEXT_FIELDS: Final = frozenset({"type", "text"})
+_REFUSAL_FIELDS: Final = frozenset({"type", "refusal"})
+_IMAGE_FIELDS: Final = frozenset({"url", "detail"})
+_ALLOWED_FIELDS: Final = frozenset({"mode", "tools"})
 _AUTO: Final = ToolChoice()
-
-
 _NONE: Final = ToolChoice("none")
 
 
@@ -274,15 +262,6 @@ def _parts(content: str | Iterable[Mapping[str, Any]] | None) -> list[Part]:
     return parts
 
 
-_TEXT_FIELDS: Final = frozenset({"type", "text"})
-
-
-_REFUSAL_FIELDS: Final = frozenset({"type", "refusal"})
-
-
-_IMAGE_FIELDS: Final = frozenset({"url", "detail"})
-
-
 def _call(call: Mapping[str, Any]) -> ToolUse:
     kind = call["type"]
     inner = call[kind]
@@ -342,9 +321,6 @@ def _read_choice(body: Mapping[str, Any], tools: tuple[ToolSpec, ...]) -> ToolCh
             return ToolChoice(mode, allowed=tuple(_allowed(allowed, choice)), extra=rest)
         case _:
             raise _bad_choice(choice)
-
-
-_ALLOWED_FIELDS: Final = frozenset({"mode", "tools"})
 
 
 def _allowed(tools: Iterable[Any], choice: Any) -> Iterable[str]:

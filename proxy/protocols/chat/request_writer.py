@@ -35,25 +35,15 @@ from ...model import (
 from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
 from ..shared.call_ids import as_written, at_most
-from ..shared.wire import dump, rest_of
+from ..shared.wire import dump, fields_in, rest_of
 from .extra_fields import PROTOCOL, join_fields, nest
 from .request import SPEAKERS, TOOL_FIELDS
 
 ID_CHARS: Final = 40
 """Maximum length of a call id at OpenAI."""
-
-
 _SAMPLED: Final = (
-    "temperature",
-    "top_p",
-    "max_tokens",
-    "stop",
-    "seed",
-    "presence_penalty",
-    "frequency_penalty",
-    "n",
-    "reasoning_effort",
-    "top_k",
+    *("temperature", "top_p", "max_tokens", "stop", "seed", "presence_penalty", "frequency_penalty", "n"),
+    *("reasoning_effort", "top_k"),
 )
 _sampled: Final = attrgetter(*_SAMPLED)
 _UNSET: Final = _sampled(LIKE_SERVER)
@@ -207,7 +197,7 @@ def write_tool(tool: ToolSpec) -> dict[str, Any]:
         received = {"custom": inner if isinstance(inner, Mapping) else _custom_format(tool.received.get("format"))}
     known = {"description": tool.description, "parameters": tool.parameters, "strict": tool.strict}
     inner = received.get(tool.kind)
-    rest = rest_of(inner if isinstance(inner, Mapping) else EMPTY, TOOL_FIELDS)
+    rest = rest_of(fields_in(inner), TOOL_FIELDS)
     body = {**rest, "name": tool.name, **{key: value for key, value in known.items() if value is not None}}
     outer = rest_of(received, TOOL_FIELDS | {"type", tool.kind})
     # it came in the flat form, in which `format` belongs to the tool itself

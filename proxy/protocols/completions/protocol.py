@@ -24,16 +24,7 @@ from typing import Any, Final
 
 from ...config import BackendConfig
 from ...errors import ClientFault
-from ...model import (
-    Image,
-    Message,
-    ModelRequest,
-    OpaquePart,
-    Refusal,
-    Text,
-    ToolResult,
-    ToolUse,
-)
+from ...model import Image, Message, ModelRequest, OpaquePart, Refusal, Text, ToolResult, ToolUse
 from ..base import ServerSide
 from ..chat.protocol import DONE, is_end, is_silent, missing_end
 from ..chat.reader import ChatReader

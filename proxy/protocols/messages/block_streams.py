@@ -129,7 +129,8 @@ class ContentBlock(TextSink):
 
     def end(self) -> None:
         """Sends the last events."""
-        self.flush()
+        if self._half:
+            self.flush()
         if self.begun:
             self.late()
             self.stream.send(frame("content_block_stop", index=self.index))
@@ -274,7 +275,8 @@ class CallBlock(ContentBlock):
 
     def close(self, status: BlockStatus) -> None:
         """Ends the call. Held arguments of a complete call are sent as an object."""
-        self.flush()
+        if self._half:
+            self.flush()
         is_whole = status == "complete"
         if is_whole and not self._is_object:
             self.show(as_object("".join(self._held), self._custom))

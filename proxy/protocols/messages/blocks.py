@@ -37,7 +37,7 @@ from ...model import (
 from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
 from ..shared.client_tools import TOOLSET
-from ..shared.wire import dump, load, rest_of
+from ..shared.wire import dump, fields_in, load, rest_of
 from .ids import is_own_signature, server_id, signature_of, wire_id
 
 PROTOCOL: Final = "messages"
@@ -177,9 +177,10 @@ def _write_text(part: Text) -> Mapping[str, Any]:
     fields = fields_of(part.extra, PROTOCOL)
     document = fields.get("document")
     if isinstance(document, Mapping):
-        source = document.get("source")
-        source = source if isinstance(source, Mapping) else EMPTY
-        return {**document, "source": {**source, "type": "text", "data": valid_text(part.text)}}
+        return {
+            **document,
+            "source": {**fields_in(document.get("source")), "type": "text", "data": valid_text(part.text)},
+        }
     return {"type": "text", "text": valid_text(part.text), **fields}
 
 
@@ -216,8 +217,7 @@ def _write_result(result: ToolResult, name: Callable[[str], str]) -> Mapping[str
 
 def _write_image(image: Image) -> Mapping[str, Any]:
     fields = fields_of(image.extra, PROTOCOL)
-    inside = fields.get("source")
-    inside = inside if isinstance(inside, Mapping) else EMPTY
+    inside = fields_in(fields.get("source"))
     match = _DATA_URL.fullmatch(image.url)
     source = (
         {"type": "url", "url": image.url}

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from ...model import EMPTY, ToolSpec
 from ..shared.client_tools import Published, integer, integers, schema, several, text, word
+from ..shared.wire import fields_in
 
 PROTOCOL: Final = "messages"
 
@@ -205,11 +206,7 @@ _BROWSER_SET: Final = _tools(
         "file_upload",
         "Choose files in an element for files.",
         _ELEMENT,
-        {
-            "paths": several(_TEXTS, "Paths of files."),
-            "document_ids": several(_TEXTS, "Ids of documents."),
-            **_TAB,
-        },
+        {"paths": several(_TEXTS, "Paths of files."), "document_ids": several(_TEXTS, "Ids of documents."), **_TAB},
     ),
     ("scroll_to", "Scroll until an element can be seen.", _ELEMENT, _TAB),
     ("screenshot", "Take a screenshot of the page.", EMPTY, _TAB),
@@ -271,8 +268,7 @@ def _screen(tool: Mapping[str, Any]) -> str:
 
 
 def _members(tool: Mapping[str, Any], name: str) -> Iterator[ToolSpec]:
-    configs = tool.get("configs")
-    configs = configs if isinstance(configs, Mapping) else EMPTY
+    configs = fields_in(tool.get("configs"))
     for member in TOOLSETS[name]:
         config = configs.get(member.name)
         if not isinstance(config, Mapping) or config.get("enabled") is not False:

@@ -15,7 +15,7 @@ from ...errors import BackendFault, ClientFault, GatewayError, quote
 from ..base import Allowance
 from ..chat.reply import text_of
 from ..shared.server_errors import error_in, fault_of, is_overflow, read_overflow, status_in
-from ..shared.wire import dump, shorten
+from ..shared.wire import dump, fields_in, shorten
 
 OVERLOADED: Final = 529
 """The status of `overloaded` in this protocol."""
@@ -100,12 +100,12 @@ def read_error(value: Mapping[str, Any]) -> GatewayError | None:
     error = error_in(value)
     if error is None:
         return None
-    kind = text_of(error.get("type")) if isinstance(error, dict) else ""
-    text = text_of(error.get("message")) if isinstance(error, dict) else text_of(error)
+    fields = fields_in(error)
+    kind = text_of(fields.get("type"))
+    text = text_of(fields.get("message")) or text_of(error)
     message = shorten(text) or f"The model server reported {quote(error)}."
     if is_overflow(message):
         return ClientFault(message, code="context_length_exceeded", param="messages")
-    fields = error if isinstance(error, dict) else {}
     fault: GatewayError
     if kind in _CLIENTS:
         fault = ClientFault(message, code=_CLIENTS[kind], transient=kind == "rate_limit_error")

@@ -31,14 +31,9 @@ _SIGNED: Final = b64encode(b"toolwire\x01").decode()
 """Prefix of the gateway's own signatures: nine bytes, so that it ends at a base64 character."""
 
 
-def new_message_id() -> str:
-    """Returns a new id for an answer."""
-    return f"msg_{uuid4().hex}"
-
-
 def message_id(answer_id: str) -> str:
     """Returns the id of an answer: the server's if it has this protocol's form, otherwise a new one."""
-    return answer_id if answer_id.startswith("msg_") and _SAFE.fullmatch(answer_id) else new_message_id()
+    return answer_id if answer_id.startswith("msg_") and _SAFE.fullmatch(answer_id) else f"msg_{uuid4().hex}"
 
 
 def wire_id(call_id: str) -> str:

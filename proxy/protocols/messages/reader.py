@@ -29,7 +29,7 @@ from ..shared.client_tools import TOOLSET
 from ..shared.ends import cut_off_reason, read_end
 from ..shared.numbers import MAX_CHOICES, MAX_PARTS, index_of, too_many
 from ..shared.sse_reader import SseReader
-from ..shared.wire import dump, load, nameless_call_fault, rest_of
+from ..shared.wire import dump, fields_in, load, nameless_call_fault, rest_of
 from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, block_extra
 from .errors import read_error
 from .reply import ANSWER, is_nameless, read_stop, read_usage
@@ -98,7 +98,7 @@ class MessagesReader(SseReader):
         if self._started:
             return
         self._started = True
-        fields = message if isinstance(message, dict) else {}
+        fields = fields_in(message)
         self._count(fields.get("usage"))
         extra = scoped(PROTOCOL, rest_of(fields, ANSWER))
         usage = read_usage(self._counts) if self._counts else None

@@ -42,7 +42,7 @@ from ..shared.client_tools import with_distinct_names
 from ..shared.mending import Mending, is_json_object, object_of, objects
 from ..shared.openai import FORMAT_NAME
 from ..shared.request_schema import RequestSchema
-from ..shared.wire import dump, load, rest_of
+from ..shared.wire import dump, fields_in, load, rest_of
 from .blocks import PROTOCOL, read_content
 from .client_tools import client_tools
 from .ids import read_id
@@ -68,6 +68,7 @@ GATEWAYS_OWN: Final = frozenset({"thread"})
 """Fields that the gateway handles itself."""
 _OWN: Final = KNOWN - MODELLED - GATEWAYS_OWN
 
+_TYPE: Final = frozenset({"type"})
 MESSAGE_FIELDS: Final = frozenset({"role", "content"})
 TOOL_FIELDS: Final = frozenset({"type", "name", "description", "input_schema", "strict"})
 CHOICE_FIELDS: Final = frozenset({"type", "name", "disable_parallel_tool_use"})
@@ -162,12 +163,8 @@ def _read_format(form: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     if form is None:
         return None
     if form["type"] == "json_schema":
-        return {"type": "json_schema", "json_schema": {"name": FORMAT_NAME, **_without_type(form)}}
+        return {"type": "json_schema", "json_schema": {"name": FORMAT_NAME, **rest_of(form, _TYPE)}}
     return form
-
-
-def _without_type(form: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in form.items() if key != "type" and value is not None}
 
 
 # --- messages -------------------------------------------------------------------------------------------------------
@@ -349,9 +346,7 @@ class Change(NamedTuple):
 
 
 def in_force(
-    tools: tuple[ToolSpec, ...],
-    changes: Sequence[Change],
-    read: Callable[[Mapping[str, Any]], tuple[ToolSpec, ...]],
+    tools: tuple[ToolSpec, ...], changes: Sequence[Change], read: Callable[[Mapping[str, Any]], tuple[ToolSpec, ...]]
 ) -> tuple[ToolSpec, ...]:
     """Returns the tools on offer after these changes; the same object if nothing changes. `read` reads a definition."""
     deferred: Collection[str] | None = note_of(tools, _DEFERRED)
@@ -412,7 +407,7 @@ def _system_changes(block: Mapping[str, Any]) -> Iterator[Change]:
     if kind not in (ADDITION, REMOVAL) or not isinstance(tool, Mapping):
         return
     definition = tool.get("definition") if kind == ADDITION and tool.get("type") == "tool_definition" else None
-    defined = definition if isinstance(definition, Mapping) else EMPTY
+    defined = fields_in(definition)
     name = defined.get("name") if defined else tool.get("name") if tool.get("type") == REFERENCE else None
     if isinstance(name, str):
         yield Change(name, kind == ADDITION, defined or None)

@@ -25,15 +25,7 @@ from ...model import EMPTY, Extra, Usage, fields_of
 from ..shared.block_queue import QueuedBlock, QueueingWriter
 from ..shared.text_sinks import InlineReasoning, TextSink
 from ..streams import KEEPALIVE, TextFrame, WriteOptions
-from .block_streams import (
-    CallBlock,
-    ContentBlock,
-    OpaqueBlock,
-    ReasoningBlock,
-    RefusalBlock,
-    TextBlock,
-    frame,
-)
+from .block_streams import CallBlock, ContentBlock, OpaqueBlock, ReasoningBlock, RefusalBlock, TextBlock, frame
 from .blocks import PROTOCOL
 from .errors import error_object
 from .ids import message_id

@@ -21,7 +21,7 @@ from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
 from ...support.decoding import present
 from ..shared.client_tools import ITEM_TYPE, Published, integer, schema, several, text, word
-from ..shared.wire import dump, load
+from ..shared.wire import dump, fields_in, load
 
 PROTOCOL: Final = "responses"
 SEARCH: Final = "tool_search"
@@ -62,9 +62,7 @@ PUBLISHED: Final[Mapping[str, Published]] = {
     tool.name: tool
     for tool in (
         Published(
-            SEARCH,
-            "Search for further tools. What is found can be called afterwards.",
-            schema({"query": _TEXTS}),
+            SEARCH, "Search for further tools. What is found can be called afterwards.", schema({"query": _TEXTS})
         ),
         Published(
             SHELL,
@@ -312,7 +310,7 @@ def _read_search(item: Object) -> tuple[str, Object] | None:
     arguments = item.get("arguments")
     if isinstance(arguments, str):
         return SEARCH, _loaded(arguments)
-    return SEARCH, arguments if isinstance(arguments, Mapping) else {}
+    return SEARCH, fields_in(arguments)
 
 
 FORMS: Final[Mapping[str, Form]] = {

@@ -28,12 +28,7 @@ PATH: Final = "/responses/compact"
 KEPT_BYTES: Final = 64 * 1024
 """Maximum size of the user's messages that are kept, as JSON."""
 _TAKEN: Final = (
-    "model",
-    "previous_response_id",
-    "instructions",
-    "reasoning",
-    "prompt_cache_key",
-    "service_tier",
+    *("model", "previous_response_id", "instructions", "reasoning", "prompt_cache_key", "service_tier"),
     "conversation",
 )
 

@@ -38,12 +38,12 @@ class ResponsesConversations(ConversationForm):
         return turn is not None and turn.status == "kept" and turn.id.startswith(PREFIX)
 
     def items_of(self, turn: StoredTurn) -> Items:
-        items: Items = _value(turn)["input"]
+        items: Items = stored_value(turn)["input"]
         return items
 
     def metadata_of(self, turn: StoredTurn) -> Mapping[str, Any]:
         """Returns the metadata of a conversation."""
-        metadata: Mapping[str, Any] = _value(turn)["resource"]["metadata"]
+        metadata: Mapping[str, Any] = stored_value(turn)["resource"]["metadata"]
         return metadata
 
     def changed(
@@ -88,8 +88,9 @@ class ResponsesConversations(ConversationForm):
         return SHAPE.missing(field)
 
 
-def _value(turn: StoredTurn) -> Mapping[str, Any]:
-    value: Mapping[str, Any] = load(turn.said) if isinstance(turn.said, bytes) else turn.said
+def stored_value(turn: StoredTurn) -> Mapping[str, Any]:
+    """Returns the stored form of a turn or a conversation (`StoredTurn.said`) as JSON."""
+    value: Mapping[str, Any] = load(turn.whole_said) if isinstance(turn.said, bytes) else turn.said
     return value
 
 

@@ -14,15 +14,7 @@ from ..shared import noise
 from ..shared.call_deltas import CallDelta, new_call_id
 from ..shared.wire import rest_of
 from .client_tools import read_client_call
-from .items import (
-    MESSAGE_FIELDS,
-    PROTOCOL,
-    call_extra,
-    message_of,
-    reasoning_fields,
-    text_extra,
-    usual_item,
-)
+from .items import MESSAGE_FIELDS, PROTOCOL, call_extra, message_of, reasoning_fields, text_extra, usual_item
 
 CALLS: Final = frozenset({"function_call", "custom_tool_call"})
 _REFUSAL: Final = frozenset({"type", "refusal"})
@@ -49,20 +41,8 @@ class ItemReader:
     """One output item: its open block, and what was already emitted of it."""
 
     __slots__ = (
-        *(
-            "_answer",
-            "_block",
-            "_draft",
-            "_place",
-            "_opened_fields",
-            "_shown",
-            "announced",
-            "ident",
-            "index",
-            "kind",
-            "name",
-        ),
-        *("is_finished", "is_complete", "use", "wire"),
+        *("_answer", "_block", "_draft", "_opened_fields", "_place", "_shown", "announced", "ident", "index"),
+        *("is_complete", "is_finished", "kind", "name", "use", "wire"),
     )
 
     def __init__(self, answer: AnswerBlocks, index: int) -> None:

@@ -67,9 +67,7 @@ class ResponsesProtocol(ClientSide, ServerSide):
         ProtocolPath("POST", "/conversations/{id}/items", "toolwire.pipeline.handlers.conversations:add_items"),
         ProtocolPath("GET", "/conversations/{id}/items/{item}", "toolwire.pipeline.handlers.conversations:read_item"),
         ProtocolPath(
-            "DELETE",
-            "/conversations/{id}/items/{item}",
-            "toolwire.pipeline.handlers.conversations:delete_item",
+            "DELETE", "/conversations/{id}/items/{item}", "toolwire.pipeline.handlers.conversations:delete_item"
         ),
     )
     count_path = "/responses/input_tokens"

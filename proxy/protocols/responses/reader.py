@@ -25,7 +25,7 @@ from ..chat.reply import arguments_text, text_of
 from ..shared import noise
 from ..shared.numbers import MAX_CHOICES, MAX_PARTS, index_of, too_many, whole_number
 from ..shared.sse_reader import SseReader
-from ..shared.wire import nameless_call_fault
+from ..shared.wire import fields_in, nameless_call_fault
 from .item_reader import CALLS, CallIdentity, ItemReader, call_identity
 from .items import PROTOCOL
 from .reply import failure, finish_extra, finish_reason, probabilities
@@ -110,7 +110,7 @@ class ResponsesReader(SseReader):
     def _start(self, response: Any) -> None:
         if not self._started:
             self._started = True
-            fields = response if isinstance(response, dict) else {}
+            fields = fields_in(response)
             created = whole_number(fields.get("created_at"))
             extra = finish_extra({**fields, "completed_at": None, "service_tier": None})
             self._top = fields_of(extra, PROTOCOL)
@@ -122,8 +122,7 @@ class ResponsesReader(SseReader):
         call, otherwise the latest item. A new item if the frame's content cannot belong to that one (R29.2). Raises
         `BackendFault` for an invalid index."""
         self._start(None)
-        shown = value.get("item")
-        wire: Mapping[str, Any] = shown if isinstance(shown, dict) else EMPTY
+        wire = fields_in(value.get("item"))
         ident, call_id = text_of(value.get("item_id") or wire.get("id")), text_of(wire.get("call_id"))
         index = index_of(value.get("output_index"), MAX_PARTS, "an item")
         item = self._idents.get(ident) if ident else None
@@ -197,7 +196,7 @@ class ResponsesReader(SseReader):
                 self.note(noise.NAMELESS, "")
 
     def _end(self, response: Any, kind: str) -> None:
-        answer = response if isinstance(response, dict) else {}
+        answer = fields_in(response)
         self._start(answer)
         error = read_fault(answer) or failure(answer)
         if error is None and kind in ("response.failed", "response.cancelled"):

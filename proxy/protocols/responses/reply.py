@@ -60,15 +60,7 @@ from .client_tools import item_types, read_client_call
 from .ids import derived_id
 from .item_writer import call_type, part_fields, write_call, write_reasoning
 from .items import PROTOCOL, call_extra, read_assistant_message, read_reasoning, usual_item
-from .resource import (
-    DEFAULT_TIER,
-    RESOURCE_KEYS,
-    read_fault,
-    read_usage,
-    resource,
-    response_id,
-    write_resource,
-)
+from .resource import DEFAULT_TIER, RESOURCE_KEYS, read_fault, read_usage, resource, response_id, write_resource
 
 _NUMBERED: Final = re.compile(r"(?:fc|ctc)_([0-9]{1,9})")
 # --- output items ---------------------------------------------------------------------------------------------------

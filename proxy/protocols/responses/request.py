@@ -43,6 +43,7 @@ from ...model import (
 from ..shared.client_tools import with_distinct_names
 from ..shared.mending import Mending, objects
 from ..shared.request_schema import RequestSchema
+from ..shared.wire import fields_in
 from .client_tools import chosen_tool, client_tool, item_types
 from .items import PROTOCOL, own_items, read_items
 from .settings_in_input import settings_in
@@ -305,8 +306,7 @@ def _read_choice(choice: Any, tools: tuple[ToolSpec, ...]) -> ToolChoice:
 
 def _choice_extra(choice: Mapping[str, Any]) -> Extra:
     """Returns the additional fields of a choice, in the flat or nested form."""
-    inner = choice.get(str(choice.get("type")))
-    fields = {**choice, **(inner if isinstance(inner, Mapping) else EMPTY)}
+    fields = {**choice, **fields_in(choice.get(str(choice.get("type"))))}
     known = {"type", "name", "server_label", "mode", "tools", choice.get("type")}
     return scoped(PROTOCOL, {key: value for key, value in fields.items() if key not in known and value is not None})
 

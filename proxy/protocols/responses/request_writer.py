@@ -25,6 +25,7 @@ from ...model import EMPTY, Message, ModelRequest, Reasoning, Text, ToolChoice, 
 from ..shared.call_ids import at_most
 from ..shared.client_tools import is_client_tool
 from ..shared.openai import FORMAT_NAME
+from ..shared.wire import fields_in
 from .ids import response_of
 from .item_writer import write_items
 from .items import PROTOCOL, own_items
@@ -217,8 +218,7 @@ def _write_tool(tool: ToolSpec) -> dict[str, Any]:
     if tool.kind == "hosted" or _is_typed_tool(tool):
         return dict(tool.received) or {"type": tool.name}
     received = fields_of(tool.extra, PROTOCOL)
-    inner = tool.received.get(tool.kind)
-    inner = inner if isinstance(inner, Mapping) else EMPTY
+    inner = fields_in(tool.received.get(tool.kind))
     fields: dict[str, Any]
     if tool.kind == "custom":
         form = tool.received.get("format") or inner.get("format")

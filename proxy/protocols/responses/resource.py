@@ -20,7 +20,7 @@ from ...model import EMPTY, Usage, fields_of, scoped
 from ...repair.characters import valid_text
 from ..chat.reply import read_error, text_of
 from ..shared.numbers import rest_of_counts, usage_of, with_rest
-from ..shared.wire import dump, dumper
+from ..shared.wire import dump, dumper, fields_in
 from ..streams import WriteOptions
 from .ids import new_response_id
 from .items import PROTOCOL
@@ -276,10 +276,7 @@ def write_usage(usage: Usage) -> dict[str, Any]:
     """Returns the `usage` object with its details (R11.1)."""
     written: dict[str, Any] = {
         "input_tokens": usage.input_tokens,
-        "input_tokens_details": {
-            "cached_tokens": usage.cached_tokens,
-            "cache_write_tokens": usage.cache_write_tokens,
-        },
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens},
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.total_tokens,
@@ -292,9 +289,7 @@ def read_usage(usage: Any) -> Usage | None:
     if not isinstance(usage, Mapping):
         return None
     extra = scoped(PROTOCOL, rest_of_counts(usage, _COUNTS))
-    before, after = usage.get("input_tokens_details"), usage.get("output_tokens_details")
-    before = before if isinstance(before, Mapping) else EMPTY
-    after = after if isinstance(after, Mapping) else EMPTY
+    before, after = fields_in(usage.get("input_tokens_details")), fields_in(usage.get("output_tokens_details"))
     return usage_of(
         usage.get("input_tokens"),
         usage.get("output_tokens"),

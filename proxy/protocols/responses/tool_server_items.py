@@ -159,6 +159,6 @@ def opening_frames(item: Mapping[str, Any]) -> Iterator[Frame]:
         yield "response.mcp_call_arguments.done", {"arguments": item["arguments"]}
 
 
-def closing_frame(item: Mapping[str, Any]) -> Frame:
-    """Returns the frame before the event that ends an item."""
-    return f"response.{item['type']}.{'completed' if item.get('error') is None else 'failed'}", {}
+def closing_event(item: Mapping[str, Any]) -> str:
+    """Returns the type of the frame before the event that ends an item."""
+    return f"response.{item['type']}.{'completed' if item.get('error') is None else 'failed'}"

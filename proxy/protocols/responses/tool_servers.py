@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ...errors import ClientFault, quote
-from ...events import Event
 from ...known.kinds import plain_in
 from ...model import (
     EMPTY,
@@ -131,17 +130,10 @@ class ResponsesToolServers(ToolServerForm):
     def is_server_item(self, part: OpaquePart) -> bool:
         return _item(part) is not None
 
-    def listed(self, label: str, tools: Sequence[ToolServerTool], error: str | None) -> Event:
-        return listing(label, tools, error)
-
-    def began(self, use: ToolUse, request_id: str | None) -> Event:
-        return begun_call(use, request_id)
-
-    def ran(self, use: ToolUse, text: str, failed: bool, request_id: str | None) -> Event:
-        return finished_call(use, text, failed, request_id)
-
-    def approval_request(self, use: ToolUse) -> Event:
-        return approval_request(use)
+    listed = staticmethod(listing)
+    began = staticmethod(begun_call)
+    ran = staticmethod(finished_call)
+    approval_request = staticmethod(approval_request)
 
 
 # --- tools ----------------------------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from ...errors import GatewayError
 from ...known.past import Past, build_on_earlier, fold_items, past_of
 from ...model import Message, ModelReply, ModelRequest, OpaquePart
 from ..shared.turn import Beginning, Place, StoredBeginning, StoredTurn, TurnStatus
-from ..shared.wire import PIECE_CHARS, dump, dump_in_pieces, item_pieces, load
+from ..shared.wire import PIECE_CHARS, dump, dump_in_pieces, item_pieces
 from ..streams import WriteOptions
 from ..turn_form import TurnForm
-from .conversations import ResponsesConversations
+from .conversations import ResponsesConversations, stored_value
 from .ids import new_response_id, response_of
 from .item_types import types_in
 from .item_writer import write_items
@@ -59,15 +59,14 @@ class ResponsesTurns(TurnForm):
         """Returns a turn with only its input and its output: the response object also echoes the request's tools."""
         if not turn.said:
             return turn
-        said = _value(turn)
+        said = stored_value(turn)
         return replace(turn, said={"input": said["input"], "resource": {"output": said["resource"]["output"]}})
 
     def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[StoredTurn]) -> ModelRequest:
         inputs, _ = fold_items(request.past, "responses.carrying", earlier, True, _carrying)
         return with_earlier_inputs(request, body, inputs)
 
-    def asks_summary(self, body: Mapping[str, Any]) -> bool:
-        return asks_summary(body)
+    asks_summary = staticmethod(asks_summary)
 
     def summary_part(self, summary: str) -> OpaquePart:
         return OpaquePart(PROTOCOL, summary_item(summary))
@@ -81,8 +80,7 @@ class ResponsesTurns(TurnForm):
         named = [item.get("id") for item in items if _refers(item)]
         return [ident for ident in named if isinstance(ident, str)]
 
-    def turn_of(self, item_id: str) -> str | None:
-        return response_of(item_id)
+    turn_of = staticmethod(response_of)
 
     def items(self, turn: StoredTurn) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for item in (*self.listed(turn), *self.shown(turn)["output"]):
@@ -103,8 +101,7 @@ class ResponsesTurns(TurnForm):
 
     # --- keeping ----------------------------------------------------------------------------------------------------
 
-    def new_id(self) -> str:
-        return new_response_id()
+    new_id = staticmethod(new_response_id)
 
     def begun(self, turn: StoredTurn, options: WriteOptions) -> StoredTurn:
         return _with_input(turn, turn.status, options, write_begun(options, turn.id))
@@ -133,12 +130,8 @@ class ResponsesTurns(TurnForm):
         return _with_input(replace(turn, status="queued"), "queued", options, written), b"".join(frames)
 
     def ended(self, turn: StoredTurn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> StoredTurn:
-        said = _value(turn)
-        shown = {
-            **said["resource"],
-            "status": status,
-            "error": None if error is None else response_error(error),
-        }
+        said = stored_value(turn)
+        shown = {**said["resource"], "status": status, "error": None if error is None else response_error(error)}
         return _stored(turn, status, dump_in_pieces({"input": said["input"], "resource": shown}))
 
     def last_frame(self, turn: StoredTurn, number: int) -> bytes:
@@ -154,13 +147,13 @@ class ResponsesTurns(TurnForm):
     def shown(self, turn: StoredTurn) -> dict[str, Any]:
         """Returns the response object (R8.14). For a turn of another protocol it is made from the messages."""
         if turn.said:
-            return {**_value(turn)["resource"], "status": turn.status}
+            return {**stored_value(turn)["resource"], "status": turn.status}
         options = WriteOptions(request=ModelRequest(turn.model, ()), created=int(turn.created))
         status = "completed" if turn.status == "kept" else turn.status
         return resource(options, turn.id, status, output_of_messages(turn.output, turn.id))
 
     def listed(self, turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
-        items = [*whole_items(_value(turn)["input"])] if turn.said else write_items(turn.input)
+        items = [*whole_items(stored_value(turn)["input"])] if turn.said else write_items(turn.input)
         return ListedItems(items, turn.id)
 
 
@@ -189,14 +182,9 @@ class ListedItems(Sequence[Mapping[str, Any]]):
 
 def _carrying(before: bool, turns: Sequence[StoredTurn], start: int, inputs: list[Any]) -> bool:
     """Adds the inputs that list tools or change settings."""
-    given = [_value(turn)["input"] for turn in turns if turn.said]
+    given = [stored_value(turn)["input"] for turn in turns if turn.said]
     inputs += [items for items in given if any(carried_tools(items)) or settings_in(items)]
     return before
-
-
-def _value(turn: StoredTurn) -> Mapping[str, Any]:
-    value: Mapping[str, Any] = load(turn.whole_said) if isinstance(turn.said, bytes) else turn.said
-    return value
 
 
 def read_stored_turn(said: Mapping[str, Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
@@ -225,20 +213,7 @@ def _stored(
     beginning: Beginning | None = None,
 ) -> StoredTurn:
     """Returns `turn` without the messages that can be made from `said`."""
-    return StoredTurn(
-        id=turn.id,
-        owner=turn.owner,
-        ancestors=turn.ancestors,
-        output=output,
-        status=status,
-        model=turn.model,
-        extra=turn.extra,
-        created=turn.created,
-        expires=turn.expires,
-        said=said,
-        rounds=turn.rounds,
-        beginning=beginning,
-    )
+    return replace(turn, input=(), output=output, status=status, said=said, size=0, values=0, beginning=beginning)
 
 
 def _with_input(

@@ -43,7 +43,7 @@ from .output import (
 )
 from .reply import CallNames, as_shown, end_time, is_item, opaque_item, outcome, written_as
 from .resource import resource, response_id, take_begun, write_resource
-from .tool_server_items import CALL, as_announced, closing_frame, is_own, opening_frames
+from .tool_server_items import CALL, as_announced, closing_event, is_own, opening_frames
 
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -257,8 +257,7 @@ class ResponsesWriter(QueueingWriter):
     def _close_own(self, item: Mapping[str, Any], index: int) -> None:
         """Sends the last events of such an item."""
         shown = opaque_item(item, self._ident, index)
-        kind, fields = closing_frame(item)
-        self.send(kind, output_index=index, item_id=shown["id"], **fields)
+        self.send(closing_event(item), output_index=index, item_id=shown["id"])
         self.done(index, shown)
 
     def _whole_item(self, opened: Opaque) -> None:

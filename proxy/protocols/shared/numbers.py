@@ -15,21 +15,8 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from ...errors import BackendFault, quote
-from ...events import MAX_CHOICES
+from ...events import MAX_CHOICES as MAX_CHOICES
 from ...model import EMPTY, Extra, Usage
-
-__all__ = [
-    "MAX_CALLS",
-    "MAX_CHOICES",
-    "MAX_PARTS",
-    "choices_of",
-    "index_of",
-    "rest_of_counts",
-    "too_many",
-    "usage_of",
-    "whole_number",
-    "with_rest",
-]
 
 MAX_CALLS: Final = 1024
 """Maximum number of calls in one answer of a server with native tools. For calls in text the limit is

@@ -11,12 +11,7 @@ import orjson
 from .server_errors import OVERFLOW_CODES, error_object
 
 PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
-TOOL: Final[Mapping[str, Any]] = {
-    "type": "function",
-    "name": "look",
-    "description": "Looks.",
-    "parameters": PARAMETERS,
-}
+TOOL: Final[Mapping[str, Any]] = {"type": "function", "name": "look", "description": "Looks.", "parameters": PARAMETERS}
 """The tool of `ClientSide.example`."""
 
 FORMAT_NAME: Final = "answer"

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ...formats.engine.rendering import prompt_name
-from ...model import EMPTY, ToolSpec, ToolUse
+from ...model import ToolSpec, ToolUse
 from .client_tools import is_client_tool
+from .wire import fields_in
 
 Names = tuple[str, ...]
 """All names of one tool."""
@@ -73,7 +74,7 @@ def brought_by(tool: ToolSpec) -> list[Names] | None:
 def brought_by_server(server: Any, tools: Iterable[ToolSpec]) -> list[Names] | None:
     """Returns the names of the tools that an entry of `mcp_servers` brings, like `brought_by`. An entry with a toolset
     among `tools` brings none itself."""
-    fields = server if isinstance(server, Mapping) else EMPTY
+    fields = fields_in(server)
     name, settings = fields.get("name"), fields.get("tool_configuration")
     if any(tool.received.get("mcp_server_name") == name for tool in tools if tool.kind == "hosted"):
         return []

@@ -1,8 +1,8 @@
 """A stored turn of a conversation (R12), in the form of `toolwire.model`.
 
 A protocol that has to show input and output exactly as they were stores them in its own form, as JSON (`said`). The
-messages are made from it when a turn is read, so storing a turn does not pay for them. `stored_form.py` defines the
-stored form.
+messages are made from it when a turn is read, so storing a turn does not pay for them.
+`toolwire.protocols.stored.json_form` defines the stored form.
 """
 
 from __future__ import annotations

@@ -153,15 +153,11 @@ def _parse(text: bytes) -> Any:
 
 def _parse_halves(text: bytes) -> Any:
     """Parses bytes that may contain halves of characters."""
-    return _parse(text) if _is_utf8(text) else _parse_leniently(text.decode("utf-8", "surrogatepass"))
-
-
-def _is_utf8(text: bytes) -> bool:
     try:
         text.decode()
     except UnicodeDecodeError:
-        return False
-    return True
+        return _parse_leniently(text.decode("utf-8", "surrogatepass"))
+    return _parse(text)
 
 
 def _parse_leniently(text: bytes | str) -> Any:
@@ -178,6 +174,11 @@ def _has_brackets(text: bytes | str) -> bool:
     if isinstance(text, str):
         return text.count("[") + text.count("{") > MAX_ANSWER_DEPTH
     return text.count(b"[") + text.count(b"{") > MAX_ANSWER_DEPTH
+
+
+def fields_in(value: Any) -> Mapping[str, Any]:
+    """Returns `value` if it is an object, otherwise no fields."""
+    return value if isinstance(value, Mapping) else EMPTY
 
 
 def rest_of(value: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any]:
