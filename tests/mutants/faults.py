@@ -453,7 +453,7 @@ FAULTS: Final = (
     ),
     Fault(
         "attempts-rest", "proxy/upstream/pool/attempts.py",
-        "            member.endpoint.rest(retry_after_s)\n", "            pass\n",
+        "            member.endpoint.pause(retry_after_s)\n", "            pass\n",
         "a server that asks for a pause is asked on", ("tests/unit/test_endpoints.py", "tests/e2e/test_retries.py"),
     ),
     Fault(
