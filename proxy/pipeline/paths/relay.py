@@ -186,6 +186,10 @@ class Relay:
         return frame
 
     def _shown_object(self, frame: bytes, name: str | None, data: bytes, value: dict[str, Any]) -> bytes:
+        kind = self._protocol.noise_of(name, value)
+        if kind is not None:
+            self._note(LEFT_OUT, kind)
+            return b""
         ends = self._protocol.is_end(name, data)
         if ends or name == "error" or _ERROR.search(frame) is not None or error_in(value) is not None:
             error = self._error(frame)
@@ -195,10 +199,6 @@ class Relay:
         if ends:
             self.ended, self.fault = True, None  # an error after the end does not count
             return frame
-        kind = self._protocol.noise_of(name, value)
-        if kind is not None:
-            self._note(LEFT_OUT, kind)
-            return b""
         shown = self._protocol.shown(value)
         if shown is value:
             return frame
