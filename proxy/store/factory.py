@@ -61,10 +61,7 @@ def described(config: StoreConfig, workers: int) -> str:
             each = f", of each of the {workers} workers by itself" if workers > 1 else ""
             place = f"in the memory of this process{each}, and lost with it"
         case "sqlite":
-            path = sqlite_path(config).absolute()
-            if not _can_be_written(path):
-                return f"conversations cannot be stored: the SQLite file {path} cannot be written; see `store.path`"
-            place = f"in the SQLite file {path}"
+            place = f"in the SQLite file {sqlite_path(config).absolute()}"
         case "redis":
             place = f"in Redis {read_url(config.url or '').place}"
     each = "" if config.max_responses_per_key is None else f", {config.max_responses_per_key:,} of one key"
@@ -72,13 +69,6 @@ def described(config: StoreConfig, workers: int) -> str:
         f"conversations are stored {place}: for {_span(config.max_age_s)}, {config.max_responses:,} responses at most"
         f"{each}"
     )
-
-
-def _can_be_written(path: Path) -> bool:
-    """True if the file, or else the nearest of its folders that exists, permits it."""
-    if path.exists():
-        return os.access(path, os.W_OK)
-    return os.access(next(folder for folder in path.parents if folder.exists()), os.W_OK | os.X_OK)
 
 
 def _span(seconds: float) -> str:
