@@ -12,6 +12,7 @@ from toolwire.fastparse import SseFramer
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.protocols.messages.protocol import MessagesProtocol
+from toolwire.protocols.proxied.protocol import ProxiedProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.testing import frame
 
@@ -75,6 +76,12 @@ def test_another_protocols_end_is_replaced_if_the_answer_is_complete(protocol: S
     else:
         assert relay.fault is not None
         assert relay.fault.code == "upstream_disconnected"
+
+
+def test_a_passed_path_may_send_any_json() -> None:
+    stream = b'data: [1]\n\ndata: "word"\n\ndata: {"x": [1]}\n\n' + DONE
+    out, relay = relayed(stream, [], ProxiedProtocol("/v1/numbers"))
+    assert (out, relay.fault, relay.ended) == (stream, None, True)
 
 
 def test_a_response_that_failed_without_an_error_is_a_fault() -> None:

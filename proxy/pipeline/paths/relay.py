@@ -178,6 +178,8 @@ class Relay:
                 self._judge(_DATA_LINE.sub(rb"\1\2\2", frame), out)
             elif not data.startswith(b"{") and (kind := of_text(data, name)) is not None:
                 self._note(LEFT_OUT, kind)
+            elif value is not None and self._protocol.any_frames:
+                return frame
             else:
                 self.fault = self._error(frame) or BackendFault(
                     "The model server's stream has a frame that is no JSON.", code="upstream_invalid_response"
