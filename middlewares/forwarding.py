@@ -21,7 +21,7 @@ from toolwire.known.kinds import kinds_of, plain_in
 from toolwire.known.past import NUMBERED, SEALED, fold_items, make_once
 from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolSpec, ToolUse, Usage, replace
 from toolwire.pipeline.answers.renaming import Renaming
-from toolwire.pipeline.answers.reply import Counting, Reply
+from toolwire.pipeline.answers.reply import CountingFunctions, Reply
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.exchange.route_seals import DROPPED, server_name
@@ -397,7 +397,7 @@ class TokenCounting:
         self._written: list[str] = []
 
     @property
-    def both(self) -> Counting:
+    def both(self) -> CountingFunctions:
         """The two callbacks for `Reply.count`: one fills in the counts, one sees all events."""
         return self.fill, self.see
 

@@ -7,10 +7,12 @@ has no side effects: connections and middlewares are opened when the application
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import web
@@ -26,6 +28,7 @@ from .ingress.known_conversations import KnownConversations
 from .ingress.liveness import LIVENESS, LivenessMonitors
 from .ingress.loop_pacing import LoopPacer
 from .ingress.receiving import ignore_expect
+from .observability.metrics import Gauge
 from .observability.telemetry import Metrics
 from .openapi import routes as openapi
 from .pipeline.chain.middleware import compose
@@ -41,7 +44,7 @@ from .pipeline.exchange.shared_resources import SHARED, SharedResources
 from .pipeline.handlers.admitting import CONFIG as CONFIG
 from .pipeline.handlers.compacting import Compacting
 from .pipeline.handlers.counting import Counting
-from .pipeline.handlers.model_list import STARTED, list_models, show_model, started_now
+from .pipeline.handlers.model_list import STARTED, list_models, show_model
 from .pipeline.handlers.status import (
     CLIENT_SERVERS,
     METRICS,
@@ -81,7 +84,7 @@ from .upstream.pool.health import HEALTH, Health
 from .upstream.pool.server import UpstreamServer
 from .upstream.pool.server_pool import pool_of
 from .upstream.pool.template_probing import TemplateProbes
-from .upstream.pool.verdicts import Verdicts
+from .upstream.pool.verdicts import Mode, Verdicts
 from .upstream.servers.base import Backend
 from .upstream.servers.http import HttpBackend
 
@@ -167,10 +170,19 @@ class _ApplicationParts:
         self.chains = Chains(plugins, metrics)
         self.server_tools = source_of(config.tools, plugins.tool_sources)
         self.client_servers = _client_servers(config, plugins)
-        self.hop = shared.take(HOP, None, lambda: _hop_name(metrics))
-        self.seals = shared.take(SEALS, config.server.secret, lambda: _seals(config, metrics))
-        self.verdicts = shared.take(VERDICTS, None, lambda: _verdicts(metrics))
-        self.templates = TemplateProbes(shared.take(TEMPLATE_VERDICTS, None, lambda: _template_verdicts(metrics)))
+        folder, secret = _shared_folder(metrics), config.server.secret
+        self.hop = shared.take(HOP, None, lambda: _hop_name(folder))
+        self.seals = shared.take(
+            SEALS, secret, lambda: Seals(shared_secret(folder) if secret is None else secret.encode())
+        )
+        self.verdicts = shared.take(
+            VERDICTS, None, lambda: _verdicts(folder, "verdicts", "native", metrics.tools_native)
+        )
+        self.templates = TemplateProbes(
+            shared.take(
+                TEMPLATE_VERDICTS, None, lambda: _verdicts(folder, "templates", "template", metrics.tools_templated)
+            )
+        )
         self.endpoints = {name: self._endpoint(name, backend) for name, backend in config.backends.items()}
         metrics.bound(config.limits.metric_labels)
         metrics.sample(config.server.access_share, config.server.access_slow_s)
@@ -230,7 +242,7 @@ class _ApplicationParts:
         app[OWN_MIDDLEWARES] = len(app.middlewares)
         app[CONFIG] = config
         app[CLIENTS] = self.clients
-        app[STARTED] = started_now()
+        app[STARTED] = int(time.time())
         app[METRICS] = self.metrics
         app[SHARED] = self.shared
         app[SEALS] = self.seals
@@ -257,7 +269,9 @@ class _ApplicationParts:
         running = app.cleanup_ctx
         running += [_closing_caches, shared.running, _running_backends]
         if self.limited:
-            ledger = shared.take(LEDGER, counter_settings(config.rate_limits), lambda: _ledger(config, metrics), _close)
+            limits, folder, report = config.rate_limits, _shared_folder(metrics), metrics.limit_store_up.set
+            make = partial(make_ledger, limits, shared_folder=folder, report=report)
+            ledger = shared.take(LEDGER, counter_settings(limits), make, _close)
             app[ADMISSION] = admission = Admission(config, ledger, metrics.rate_limited.inc)
             running.append(admission.running)
         if self.server_tools is not None:
@@ -338,40 +352,24 @@ async def _closing_caches(app: web.Application) -> AsyncIterator[None]:
     app[CACHES].close()
 
 
-def _hop_name(metrics: Metrics) -> str:
-    """Returns the gateway's name for loop detection (`toolwire.upstream.servers.hops`). All its workers have the same,
-    derived from the folder of their counters."""
+def _shared_folder(metrics: Metrics) -> Path | None:
+    """Returns the folder of the workers' counters, which all of them share; None if there is only one."""
     cells = metrics.cells.path
-    return secrets.token_hex(8) if cells is None else sha256(str(cells.parent).encode()).hexdigest()[:16]
+    return None if cells is None else cells.parent
 
 
-def _seals(config: GatewayConfig, metrics: Metrics) -> Seals:
-    if (secret := config.server.secret) is not None:
-        return Seals(secret.encode())
-    cells = metrics.cells.path
-    return Seals(shared_secret(None if cells is None else cells.parent))
-
-
-def _ledger(config: GatewayConfig, metrics: Metrics) -> Ledger:
-    cells = metrics.cells.path  # each worker has its own file in a shared folder
-    folder = None if cells is None else cells.parent
-    return make_ledger(config.rate_limits, shared_folder=folder, report=metrics.limit_store_up.set)
+def _hop_name(folder: Path | None) -> str:
+    """Returns the gateway's name for loop detection (`toolwire.upstream.servers.hops`), the same in all workers."""
+    return secrets.token_hex(8) if folder is None else sha256(str(folder).encode()).hexdigest()[:16]
 
 
 async def _close(ledger: Ledger) -> None:
     await ledger.close()  # at run time, because `Ledger.close` itself belongs to the protocol
 
 
-def _verdicts(metrics: Metrics) -> Verdicts:
-    cells = metrics.cells.path
-    folder = None if cells is None else cells.parent / "verdicts"
-    return Verdicts(folder, lambda one: metrics.tools_native.set(one.mode == "native", one.backend))
-
-
-def _template_verdicts(metrics: Metrics) -> Verdicts:
-    cells = metrics.cells.path
-    folder = None if cells is None else cells.parent / "templates"
-    return Verdicts(folder, lambda one: metrics.tools_templated.set(one.mode == "template", one.backend))
+def _verdicts(folder: Path | None, name: str, wanted: Mode, gauge: Gauge) -> Verdicts:
+    """Returns the verdicts that the workers share in the folder `name`. `gauge` counts those of the mode `wanted`."""
+    return Verdicts(folder and folder / name, lambda one: gauge.set(one.mode == wanted, one.backend))
 
 
 async def _running_backends(app: web.Application) -> AsyncIterator[None]:

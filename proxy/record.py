@@ -310,37 +310,30 @@ class CompositeObserver(BackendObserver):
         return {name: value for observer in self._observers for name, value in observer.headers().items()}
 
     def sent(self, body: bytes) -> None:
-        """Passes the request body on to all observers."""
         for observer in self._observers:
             observer.sent(body)
 
     def rendered(self, prompt: str) -> None:
-        """Passes the rendered prompt on to all observers."""
         for observer in self._observers:
             observer.rendered(prompt)
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """Passes the head of the answer on to all observers."""
         for observer in self._observers:
             observer.answered(status, headers)
 
     def received(self, data: bytes) -> None:
-        """Passes the next bytes of the answer on to all observers."""
         for observer in self._observers:
             observer.received(data)
 
     def event(self, event: Event) -> None:
-        """Passes an event of the answer on to all observers."""
         for observer in self._observers:
             observer.event(event)
 
     def failed(self, error: BaseException) -> None:
-        """Passes the failure on to all observers."""
         for observer in self._observers:
             observer.failed(error)
 
     def closed(self) -> None:
-        """Passes the end of the call on to all observers."""
         for observer in self._observers:
             observer.closed()
 

@@ -300,6 +300,8 @@ class ServerSide(Protocol):
     usual: bytes = b""
     """Bytes that nearly every frame of an answer contains, and no frame of another kind. On the pass-through path only
     frames without them are inspected (`noise_of`, `shown`)."""
+    any_frames: bool = False
+    """True if the frames of a stream may be any JSON; else only objects."""
     items_in: str = ""
     """Key of the list of items in a whole answer, to which some servers add entries that are no items
     (`noise.of_item`); empty if there is no such list."""

@@ -40,7 +40,7 @@ from ..observability.metrics import Counter, Gauge
 from ..pipeline.exchange.response_head import request_id
 from ..protocols.shared.wire import dump
 from .closing import LINGER_S, ClosingProtocol, closing_answer, malformed
-from .descriptors import files_allowed, room
+from .descriptors import connection_limits, files_allowed
 from .parsing import SLICE_BYTES, SlicingHandler
 
 LOG: Final = logging.getLogger("toolwire.clients")
@@ -95,7 +95,7 @@ class ClientServer(web.Server):
         self.head_s = server.head_s
         self.write_stall_s = server.write_stall_s
         self.body_bytes = limits.body_bytes
-        self._room = room(files_allowed(), limits.connections, REFUSALS)
+        self._most = connection_limits(files_allowed(), limits.connections, REFUSALS)
         self._options: dict[str, Any] = {
             "access_log": None,  # the gateway writes its own record of each exchange
             "auto_decompress": False,
@@ -116,10 +116,10 @@ class ClientServer(web.Server):
 
     def __call__(self) -> Any:
         """Returns the protocol of a new connection."""
-        if len(self.open) < self._room.clients:
+        if len(self.open) < self._most.clients:
             return ClientConnection(self, loop=asyncio.get_running_loop(), **self._options)
         ident = self._note_full()
-        full = Unavailable(f"The gateway has {self._room.clients} connections open, and takes no more.")
+        full = Unavailable(f"The gateway has {self._most.clients} connections open, and takes no more.")
         return self._closing_protocol(closing_answer(full, self.write_error(full, None, ident), ident))
 
     def pre_shutdown(self) -> None:
@@ -201,7 +201,7 @@ class ClientServer(web.Server):
         closing.connection_made(transport)
 
     def _closing_protocol(self, words: bytes) -> ClosingProtocol:
-        linger_s = LINGER_S if len(self._refusals) < self._room.refused else 0.0
+        linger_s = LINGER_S if len(self._refusals) < self._most.refused else 0.0
         return ClosingProtocol(words, self._refusals, linger_s, self.body_bytes, self.reads)
 
     def _patrol(self) -> None:

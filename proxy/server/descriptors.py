@@ -58,26 +58,26 @@ def files_allowed() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-class Room(NamedTuple):
+class ConnectionLimits(NamedTuple):
     """Maximum numbers of connections: of accepted clients, and of refused ones that get an error answer."""
 
     clients: int
     refused: int
 
 
-def room(files: int | None, clients: int, refused: int) -> Room:
+def connection_limits(files: int | None, clients: int, refused: int) -> ConnectionLimits:
     """Returns how many of the wanted connections are possible with `files` descriptors."""
     if files is None:
-        return Room(clients, refused)
+        return ConnectionLimits(clients, refused)
     spare = max(files - KEPT, 0)
     refused = min(refused, spare // 8)
-    return Room(min(clients, max((spare - refused) // 2, FEWEST)), refused)
+    return ConnectionLimits(min(clients, max((spare - refused) // 2, FEWEST)), refused)
 
 
-def log_room(wanted: int) -> None:
+def log_limits(wanted: int) -> None:
     """Logs if fewer connections are possible than wanted."""
     files = files_allowed()
-    clients = room(files, wanted, 0).clients
+    clients = connection_limits(files, wanted, 0).clients
     if clients < wanted:
         LOG.log(
             logging.WARNING if clients < wanted / 2 else logging.INFO,

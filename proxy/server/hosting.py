@@ -34,7 +34,7 @@ from ..startup.chains import start_notes
 from ..support.conversion import ConfigError
 from ..upstream.pool.health import HEALTH
 from .clients import ClientServer, usual_envelope
-from .descriptors import log_room
+from .descriptors import log_limits
 from .dispatch import Dispatch
 
 LOG: Final = logging.getLogger("toolwire.serving")
@@ -240,7 +240,7 @@ def reread(load: Callable[[], GatewayConfig], running: GatewayConfig) -> Gateway
     if problems := loop_mistakes(config, config.server.port):
         raise ConfigError(*problems)
     if config.limits.connections != running.limits.connections:
-        log_room(config.limits.connections)
+        log_limits(config.limits.connections)
     return config
 
 

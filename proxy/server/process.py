@@ -59,14 +59,14 @@ CUT_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Reload:
     """A request to reload: `read` returns the configuration; `answer` is called with the error, or None."""
 
     read: Callable[[], GatewayConfig]
     answer: Callable[[str | None], None]
 
 
-Listen = Callable[[Callable[[], None], Callable[[Order], bool]], None]
+Listen = Callable[[Callable[[], None], Callable[[Reload], bool]], None]
 """Called in the event loop with two functions, one that stops the process and one that reloads; arranges for them to be
 called."""
 
@@ -151,7 +151,7 @@ class _Serving:
         self._listen = listen
         self._looks = looks
         self._stop = asyncio.Event()
-        self._orders: asyncio.Queue[Order] = asyncio.Queue()
+        self._reloads: asyncio.Queue[Reload] = asyncio.Queue()
 
     async def run(self, sockets: Sequence[socket.socket], ready: Callable[[], None]) -> None:
         """Serves until the process is told to stop."""
@@ -181,7 +181,7 @@ class _Serving:
             sock.listen(BACKLOG)
         with rare_collections(), short_turns():
             ready()
-            tasks = {asyncio.create_task(self._follow_orders())}
+            tasks = {asyncio.create_task(self._run_reloads())}
             if self._looks:
                 tasks.add(asyncio.create_task(self._host.check_models()))
             await self._stop.wait()
@@ -196,7 +196,7 @@ class _Serving:
 
     def _handle_signals(self) -> None:
         if self._listen is not None:
-            self._listen(self._stop.set, self._order)
+            self._listen(self._stop.set, self._queue)
             return
         task = asyncio.current_task()
         assert task is not None
@@ -221,22 +221,22 @@ class _Serving:
         load = self._load
         if load is None:
             LOG.warning("SIGHUP is ignored: there is no configuration to read again")
-        elif self._orders.empty() and self._order(
-            Order(lambda: reread(load, self._host.config), lambda _: notify(READY))
+        elif self._reloads.empty() and self._queue(
+            Reload(lambda: reread(load, self._host.config), lambda _: notify(READY))
         ):  # a reload that is already queued reads the newest file
             notify(reloading())
 
-    def _order(self, order: Order) -> bool:
+    def _queue(self, reload: Reload) -> bool:
         if self._stop.is_set():
             LOG.warning("not reloading: the gateway is stopping")
             return False
-        self._orders.put_nowait(order)
+        self._reloads.put_nowait(reload)
         return True
 
-    async def _follow_orders(self) -> None:
+    async def _run_reloads(self) -> None:
         while True:
-            order = await self._orders.get()
-            order.answer(await self._host.reload(order.read))
+            reload = await self._reloads.get()
+            reload.answer(await self._host.reload(reload.read))
 
     async def _drain(self, runner: web.ServerRunner) -> None:
         """Shuts down gracefully (rule 1)."""

@@ -19,7 +19,7 @@ from ..observability.logs import set_up_logging
 from ..observability.telemetry import Metrics
 from ..startup.backend_loops import loop_mistakes
 from ..support.legible import visible_lines
-from .descriptors import allow_files, log_room
+from .descriptors import allow_files, log_limits
 from .hosting import AppFactory
 from .notify import READY, notify
 from .port_in_use import why_not_listening
@@ -47,7 +47,7 @@ def serve(
     if _has_loop(config, server.port):
         return 1
     allow_files()
-    log_room(config.limits.connections)
+    log_limits(config.limits.connections)
     if create is None:
         log_start_notes(config)
         import_module("toolwire.app")  # imported before forking, so that workers start fast and share memory

@@ -39,7 +39,7 @@ from ..observability.metrics import CELLS, SharedCounters
 from ..observability.telemetry import Metrics
 from .hosting import AppFactory, apply_logging, log_refusal, reread
 from .notify import READY, STOPPING, notify, reloading
-from .process import LAST_S, Order, run
+from .process import LAST_S, Reload, run
 from .sockets import bind_shared, close
 
 LOG: Final = logging.getLogger("toolwire.workers")
@@ -363,7 +363,7 @@ class Supervisor:
         return bool(running)
 
 
-def _listen_to_parent(parent: Connection, stop: Callable[[], None], order: Callable[[Order], bool]) -> None:
+def _listen_to_parent(parent: Connection, stop: Callable[[], None], reload: Callable[[Reload], bool]) -> None:
     """In a worker: stops on a signal or when the parent has ended, and reloads when the parent sends a
     configuration."""
     loop = asyncio.get_running_loop()
@@ -379,7 +379,7 @@ def _listen_to_parent(parent: Connection, stop: Callable[[], None], order: Calla
             loop.remove_reader(parent.fileno())
             stop()
             return
-        order(Order(lambda: config, lambda problem: _send_word(parent, "refused" if problem else "reloaded")))
+        reload(Reload(lambda: config, lambda problem: _send_word(parent, "refused" if problem else "reloaded")))
 
     loop.add_reader(parent.fileno(), hear)
     loop.add_signal_handler(signal.SIGTERM, leave)

@@ -100,7 +100,7 @@ FAULTS: Final = (
     ),
     Fault(
         "relay-noise", "proxy/pipeline/paths/relay.py",
-        "            self._note(LEFT_OUT, kind)\n            return b\"\"\n        shown", "            self._note(LEFT_OUT, kind)\n        shown",
+        "            self._note(LEFT_OUT, kind)\n            return b\"\"\n", "            self._note(LEFT_OUT, kind)\n",
         "what is neither answer nor error reaches clients where bytes pass", ("tests/protocols/test_noise.py",),
     ),
     Fault(
@@ -164,7 +164,7 @@ FAULTS: Final = (
         "of two calls under one index one is lost", ODD,
     ),
     Fault(
-        "json-labelled-as-a-stream", "proxy/upstream/client/content.py",
+        "json-labelled-as-a-stream", "proxy/upstream/servers/http.py",
         'return data.lstrip()[:1] == b"{"', "return False",
         "a whole answer that is labelled as a stream is lost", ODD,
     ),
@@ -453,7 +453,7 @@ FAULTS: Final = (
     ),
     Fault(
         "attempts-rest", "proxy/upstream/pool/attempts.py",
-        "            member.endpoint.rest(retry_after_s)\n", "            pass\n",
+        "            member.endpoint.pause(retry_after_s)\n", "            pass\n",
         "a server that asks for a pause is asked on", ("tests/unit/test_endpoints.py", "tests/e2e/test_retries.py"),
     ),
     Fault(

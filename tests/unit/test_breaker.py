@@ -8,7 +8,7 @@ from itertools import product
 from tests.cases import every
 from toolwire.upstream.pool.breaker import Breaker
 
-STEPS = ("begin", "rest", "succeeded", "failed", "left")
+STEPS = ("begin", "rest", "succeeded", "failed", "ended")
 OPEN_S = 10.0
 
 

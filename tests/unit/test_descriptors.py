@@ -12,12 +12,12 @@ from toolwire.config import LimitsConfig, ServerConfig
 from toolwire.observability.telemetry import Metrics
 from toolwire.server import clients, descriptors
 from toolwire.server.clients import ClientServer
-from toolwire.server.descriptors import FEWEST, KEPT, NO_DESCRIPTORS, REPEAT_S, Shortage, log_room, room
+from toolwire.server.descriptors import FEWEST, KEPT, NO_DESCRIPTORS, REPEAT_S, Shortage, connection_limits, log_limits
 
 
 @every("files", [None, 0, 64, 100, 256, 1024, 4096, 20_000, 1_048_576])
 def test_there_is_a_descriptor_for_every_connection_and_its_server(files: int | None) -> None:
-    clients, refused = room(files, 10_000, 256)
+    clients, refused = connection_limits(files, 10_000, 256)
     assert clients <= 10_000
     assert refused <= 256
     if files is None or files >= 1_000_000:
@@ -28,7 +28,7 @@ def test_there_is_a_descriptor_for_every_connection_and_its_server(files: int | 
 
 
 def test_fewer_than_there_is_room_for_stay_as_they_are() -> None:
-    assert room(256, 10, 4) == (10, 4)
+    assert connection_limits(256, 10, 4) == (10, 4)
 
 
 async def test_the_limit_follows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +40,7 @@ async def test_the_limit_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     while isinstance(connection := server(), clients.ClientConnection):
         server.open.add(connection)
         taken += 1
-    assert taken == room(256, 10_000, clients.REFUSALS).clients < 100
+    assert taken == connection_limits(256, 10_000, clients.REFUSALS).clients < 100
 
 
 @pytest.mark.parametrize(("files", "level"), [(256, logging.WARNING), (15_000, logging.INFO), (1_000_000, None)])
@@ -49,7 +49,7 @@ def test_it_is_said_once(
 ) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(descriptors, "files_allowed", lambda: files)
-    log_room(10_000)
+    log_limits(10_000)
     assert [record.levelno for record in caplog.records] == ([] if level is None else [level])
     assert all("limits.connections" in record.getMessage() for record in caplog.records)
 

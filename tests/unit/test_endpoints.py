@@ -128,14 +128,14 @@ def test_a_server_that_may_not_be_asked_is_left_out() -> None:
     now = [0.0]
     pool, _ = several(2, 1, clock=lambda: now[0])
     first, second, third = (*pool.members, *pool.fallback)
-    first.endpoint.rest(5.0)
+    first.endpoint.pause(5.0)
     second.endpoint.set_health(healthy=False)
     assert pool.pick(2) is third
-    third.endpoint.rest(9.0)
+    third.endpoint.pause(9.0)
     assert pool.pick(2) is None
     assert pool.unavailable().headers == {"Retry-After": "1"}, "one of them may come back at any time"
     second.endpoint.set_health(healthy=True)
-    second.endpoint.rest(7.2)
+    second.endpoint.pause(7.2)
     assert pool.unavailable().headers == {"Retry-After": "5", "retry-after-ms": "5000"}
     now[0] = 5.0
     assert pool.pick(2) is first
@@ -209,7 +209,7 @@ async def test_errors_of_the_client_do_not_open_the_breaker() -> None:
     for _ in range(2):
         with pytest.raises(GatewayError):
             await attempts(pool, attempts=1).open()
-        pool.fallback[0].endpoint.rest(100.0)
+        pool.fallback[0].endpoint.pause(100.0)
     assert pool.members[0].endpoint.breaker.state == "closed"
 
 

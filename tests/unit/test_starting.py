@@ -6,7 +6,6 @@ import errno
 import logging
 import os
 import socket
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,6 @@ def config(**sections: Any) -> Any:
 
 
 MEMORY = "in the memory of this process, "
-WRITABLE = tempfile.gettempdir()
 ALIKE = "for 24 h, 10,000 responses at most"
 
 
@@ -71,8 +69,8 @@ ALIKE = "for 24 h, 10,000 responses at most"
             f"{MEMORY}of each of the 3 workers by itself, and lost with it: for 10 min, 10,000 responses at most",
         ),
         (
-            *({"kind": "sqlite", "path": f"{WRITABLE}/new/x.sqlite3", "max_responses": 50}, {}),
-            f"in the SQLite file {WRITABLE}/new/x.sqlite3: for 24 h, 50 responses at most",
+            *({"kind": "sqlite", "path": "/var/x.sqlite3", "max_responses": 50}, {}),
+            "in the SQLite file /var/x.sqlite3: for 24 h, 50 responses at most",
         ),
         *(
             ({"kind": "redis", "url": url}, {}, f"in Redis {place}: {ALIKE}")
@@ -114,13 +112,17 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pyte
     assert line.startswith(f"conversations cannot be stored: {tmp_path}/file is not a folder; ")
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = tmp_path / "closed"
-    closed.mkdir()
-    may = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: path != closed and may(path, mode))
-    for folder in (closed, closed / "folder"):
-        monkeypatch.setenv("STATE_DIRECTORY", str(folder))
-        (note,) = start_notes(config(), registries())
-        path = folder / "responses.sqlite3"
-        assert note == f"conversations cannot be stored: the SQLite file {path} cannot be written; see `store.path`"
+@pytest.mark.parametrize(("switched", "said"), [("", "apt-get install gcc"), ("1", "unset it")])
+def test_a_scanner_that_is_not_compiled_is_a_warning(
+    switched: str, said: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLWIRE_NO_EXTENSIONS", switched)
+    monkeypatch.setattr(starting, "IMPLEMENTATION", "python")
+    starting.log_start_notes(config())
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "the compiled scanner is not in use" in record.getMessage()
+    assert said in record.getMessage()
+    caplog.clear()
+    monkeypatch.setattr(starting, "IMPLEMENTATION", "compiled")
+    starting.log_start_notes(config())
+    assert all(record.levelno < logging.WARNING for record in caplog.records)

@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ...config import GatewayConfig
-from ...server.descriptors import room
+from ...server.descriptors import connection_limits
 from ...server.port_in_use import why_not_listening
 from ...server.sockets import bind, close
 from .finding import Finding, ok, problem, warning
@@ -44,7 +44,7 @@ def _files(config: GatewayConfig) -> Iterator[Finding]:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # the server raises its limit to this at the start
     files = None if hard == resource.RLIM_INFINITY else hard
     wanted = config.limits.connections
-    clients = room(files, wanted, 0).clients
+    clients = connection_limits(files, wanted, 0).clients
     pools = [backend.pool.connections for backend in config.backends.values()]
     if clients < wanted / 2:
         yield warning(

@@ -44,7 +44,7 @@ from .stages import (
 
 T = TypeVar("T")
 
-Counting = tuple[FinishFunction, Callable[[Event], None] | None]
+CountingFunctions = tuple[FinishFunction, Callable[[Event], None] | None]
 """The function that adds token counts to the last event, and the function that watches the model's output for it, if
 any."""
 
@@ -64,7 +64,7 @@ class Reply(web.StreamResponse):
     closed = False
     sealed = False
     """True once the stages of `toolwire.pipeline.transforms.sealing` that the answer needs are declared."""
-    _counting: tuple[Callable[[], Counting], StageOwner | None] | None = None
+    _counting: tuple[Callable[[], CountingFunctions], StageOwner | None] | None = None
     _keeps_bytes = False
     _fills = False
     _always = False
@@ -211,7 +211,12 @@ class Reply(web.StreamResponse):
         self.stages.append(FinishStage(function, self.owner, changes=changes, unless=unless))
 
     def count(
-        self, counting: Callable[[], Counting], *, keeps_bytes: bool, changes: bool = False, always: bool = False
+        self,
+        counting: Callable[[], CountingFunctions],
+        *,
+        keeps_bytes: bool,
+        changes: bool = False,
+        always: bool = False,
     ) -> None:
         """Declares token counting, before all other stages. It does not make the gateway rewrite an answer, unless it
         `changes` the answer. `keeps_bytes`: an answer that is sent unchanged keeps the counts of its server, and

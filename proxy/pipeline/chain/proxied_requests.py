@@ -15,14 +15,15 @@ from functools import partial
 import orjson
 from aiohttp import web
 
-from ...errors import ClientFault
+from ...errors import ClientFault, GatewayError
 from ...model import ModelRequest
 from ...protocols.proxied.protocol import ProxiedProtocol
 from ...protocols.shared.wire import dump_in_pieces
+from ...record import BackendObserver
 from ...support.offload import is_large
-from ...upstream.pool.proxied import open_proxied
 from ...upstream.pool.server_pool import WeightedServer
 from ...upstream.pool.wire_attempts import WireAttempts
+from ...upstream.servers.base import EventSource
 from ..answers.renaming import Renaming
 from ..answers.reply import Reply
 from ..exchange.request_state import EXCHANGE, Exchange
@@ -74,7 +75,7 @@ async def _forward(exchange: Exchange, proxied: ProxiedProtocol) -> Reply:
         record=record,
         request_id=exchange.id,
         large=is_large(asked),
-        opening=partial(open_proxied, proxied),
+        opening=partial(_open, proxied),
         protocol=proxied,
     )
     await source.open()
@@ -90,3 +91,29 @@ def _own_bytes(exchange: Exchange, sent: ModelRequest) -> bytes:
         return exchange.received.origin.body
     body = {**exchange.body, "model": sent.model}
     return dump_in_pieces(body) if is_large(sent) else orjson.dumps(body)
+
+
+async def _open(
+    proxied: ProxiedProtocol,
+    member: WeightedServer,
+    request: ModelRequest,
+    body: bytes | None,
+    request_id: str,
+    observer: BackendObserver | None,
+) -> EventSource:
+    """Sends `body` unchanged to the path of `proxied`, whatever the server's own protocol is. An
+    `toolwire.upstream.pool.attempts.Opening`."""
+    send_proxied = getattr(member.endpoint.backend, "send_proxied", None)
+    if send_proxied is None or body is None:
+        raise _not_there(proxied)
+    try:
+        source: EventSource = await send_proxied(proxied, request, body, request_id=request_id, observer=observer)
+    except GatewayError as error:
+        if error.upstream_status in (404, 405) and error.code != "model_not_found":
+            raise _not_there(proxied) from error
+        raise
+    return source
+
+
+def _not_there(proxied: ProxiedProtocol) -> ClientFault:
+    return ClientFault(f"The server of this model does not serve {proxied.path}.", code="not_found")

@@ -141,12 +141,7 @@ class Route:
             return
         shown = [name if len(name) <= SHOWN_CHARS else name[:SHOWN_CHARS] + "…" for name in listed[:SHOWN]]
         more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
-        raise ClientFault(
-            f"The model {quote(model)} does not exist here.",
-            code="model_not_found",
-            param="model",
-            hint=f"Served: {', '.join(map(quote, shown)) or 'none'}{more}.",
-        )
+        raise _not_found(model, f"Served: {', '.join(map(quote, shown)) or 'none'}{more}.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -183,13 +178,13 @@ class Router:
                     self._found[model] = route
                 return route
         usable = [name for name, route in self._exact.items() if key is None or key.may_use(route.config.model)]
-        known = ", ".join(sorted(usable)) or "none"
-        raise ClientFault(
-            f"The model {quote(model)} does not exist here.",
-            code="model_not_found",
-            param="model",
-            hint=f"Models of this gateway: {known}.",
-        )
+        raise _not_found(model, f"Models of this gateway: {', '.join(sorted(usable)) or 'none'}.")
+
+
+def _not_found(model: str, hint: str) -> ClientFault:
+    return ClientFault(
+        f"The model {quote(model)} does not exist here.", code="model_not_found", param="model", hint=hint
+    )
 
 
 def _is_glob(name: str) -> bool:

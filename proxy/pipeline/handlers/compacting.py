@@ -5,7 +5,6 @@ stores nothing."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
@@ -16,9 +15,9 @@ from ...protocols.base import ClientSide
 from ...protocols.shared.wire import dump
 from ...record import AccessRecord
 from ..answers.reply import Reply
-from ..exchange.request_state import EXCHANGE, Exchange
+from ..exchange.request_state import Exchange
 from ..paths.whole import note_usage
-from ..sending.delivery import Delivery, Serving
+from ..sending.delivery import Delivery, Serving, answered_by
 
 
 class Compacting(Delivery):
@@ -39,16 +38,7 @@ class Compacting(Delivery):
         exchange = await super()._exchange(request, record, ident, share)
         exchange.body = self._protocol.compacting(exchange.body)
         exchange.aside = True
-        name = self._protocol.name
-        chain = exchange.route.chains[name]
-
-        async def answer(request: web.Request) -> web.StreamResponse:
-            response = await chain(request)
-            if not isinstance(response, Reply):
-                return response  # a middleware's own response
-            return await self._answered(request[EXCHANGE], response)
-
-        exchange.route = replace(exchange.route, chains={name: answer})
+        exchange.route = answered_by(exchange.route, self._protocol.name, self._answered)
         return exchange
 
     async def _answered(self, exchange: Exchange, reply: Reply) -> web.Response:

@@ -30,10 +30,10 @@ from ...upstream.servers.base import Backend, Capabilities, TokenCounter, WireSo
 from ...upstream.servers.tokenizing import BY_SERVER
 from ...upstream.servers.usage import Estimator
 from ..answers.reply import Reply
-from ..exchange.request_state import EXCHANGE, Exchange
+from ..exchange.request_state import Exchange
 from ..exchange.response_head import TOKENIZER, USAGE_SOURCE
 from ..exchange.routing import Route
-from ..sending.delivery import Delivery, Serving
+from ..sending.delivery import Delivery, Serving, answered_by
 
 _Counted = tuple[int, Mapping[str, str]]
 """The number of tokens, and the headers with the source of the count."""
@@ -59,16 +59,7 @@ class Counting(Delivery):
 
     def _counted(self, route: Route) -> Route:
         """Returns the route with a stand-in server whose answers are empty."""
-        name = self._protocol.name
-        chain = route.chains[name]
-
-        async def answer(request: web.Request) -> web.StreamResponse:
-            response = await chain(request)
-            if not isinstance(response, Reply):
-                return response  # a middleware's own response
-            return await self._answered(request[EXCHANGE], response)
-
-        return replace(route, pool=NotingPool(route.pool), chains={name: answer})
+        return replace(answered_by(route, self._protocol.name, self._answered), pool=NotingPool(route.pool))
 
     async def _answered(self, exchange: Exchange, reply: Reply) -> web.Response:
         asked: tuple[str, ModelRequest] | None = reply.source.asked if isinstance(reply.source, Attempts) else None

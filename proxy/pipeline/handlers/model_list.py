@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 from aiohttp import web
@@ -80,8 +79,3 @@ def _listed(route: Route, name: str, created: int) -> ListedModel:
         context=min(known) if len(known) == len(contexts) else None,
         images=None if takes.images_unknown else takes.images,
     )
-
-
-def started_now() -> int:
-    """Returns the current time for `STARTED`."""
-    return int(time.time())

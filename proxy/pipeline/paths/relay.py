@@ -178,6 +178,8 @@ class Relay:
                 self._judge(_DATA_LINE.sub(rb"\1\2\2", frame), out)
             elif not data.startswith(b"{") and (kind := of_text(data, name)) is not None:
                 self._note(LEFT_OUT, kind)
+            elif value is not None and self._protocol.any_frames:
+                return frame
             else:
                 self.fault = self._error(frame) or BackendFault(
                     "The model server's stream has a frame that is no JSON.", code="upstream_invalid_response"
@@ -186,6 +188,10 @@ class Relay:
         return frame
 
     def _shown_object(self, frame: bytes, name: str | None, data: bytes, value: dict[str, Any]) -> bytes:
+        kind = self._protocol.noise_of(name, value)
+        if kind is not None:
+            self._note(LEFT_OUT, kind)
+            return b""
         ends = self._protocol.is_end(name, data)
         if ends or name == "error" or _ERROR.search(frame) is not None or error_in(value) is not None:
             error = self._error(frame)
@@ -195,10 +201,6 @@ class Relay:
         if ends:
             self.ended, self.fault = True, None  # an error after the end does not count
             return frame
-        kind = self._protocol.noise_of(name, value)
-        if kind is not None:
-            self._note(LEFT_OUT, kind)
-            return b""
         shown = self._protocol.shown(value)
         if shown is value:
             return frame

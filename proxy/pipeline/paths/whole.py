@@ -43,12 +43,12 @@ JSON: Final = "application/json"
 async def body_of(exchange: Exchange, reply: Reply) -> bytes:
     """Returns the body of a whole answer after all stages. Raises the `GatewayError` with which it broke off."""
     if isinstance(reply, WholeReply) and not reply.touched:
-        await show_to_stages(reply, reply.source.said)
+        await show_to_stages(reply, reply.source.answer)
         return reply.source.written()
     wire = None if reply.streamed else reply.unchanged_source(exchange.protocol.name)
     if wire is not None:
         return await check_body(reply, wire, await reply.wire_body())
-    answer = await _said(exchange, reply)
+    answer = await _staged_answer(exchange, reply)
     if not is_long(answer):
         return exchange.protocol.write_reply(answer, exchange.write_options())
     return await offload(True, exchange.protocol.write_reply, answer, exchange.write_options().for_large_answer())
@@ -58,7 +58,7 @@ async def complete_reply(exchange: Exchange, reply: Reply) -> WholeReply:
     """Reads the answer and runs it through the stages. Returns the same reply, which then holds the result. Raises the
     `GatewayError` with which the answer broke off."""
     if isinstance(reply, WholeReply) and not reply.touched:
-        await show_to_stages(reply, reply.source.said)
+        await show_to_stages(reply, reply.source.answer)
         reply.clear_stages()
         return reply
     seal_reply(reply, exchange)
@@ -71,7 +71,7 @@ async def complete_reply(exchange: Exchange, reply: Reply) -> WholeReply:
         if len(known.written()) > OFFLOAD_BYTES:
             await known.prepare()
     else:
-        known = WholeAnswerSource(exchange, before, answer=await _said(exchange, reply))
+        known = WholeAnswerSource(exchange, before, answer=await _staged_answer(exchange, reply))
         await known.prepare()
     return WholeReply.become(reply, known)
 
@@ -181,7 +181,7 @@ async def show_to_stages(reply: Reply, said: Callable[[], ModelReply]) -> None:
     await chain.show(answer)
 
 
-async def _said(exchange: Exchange, reply: Reply) -> ModelReply:
+async def _staged_answer(exchange: Exchange, reply: Reply) -> ModelReply:
     """Returns a whole answer after its stages."""
     answer = await reply.whole()
     note_usage(exchange, answer.usage, reply)
@@ -234,11 +234,11 @@ class WholeAnswerSource(EventSource):
         """Reads or writes the missing form of a large answer in a thread."""
         if self._body is not None and len(self._body) > OFFLOAD_BYTES:
             with suppress(GatewayError):
-                await offload(True, self.said)
+                await offload(True, self.answer)
         elif self._body is None and is_long(self._answer):
             await offload(True, self.written)
 
-    def said(self) -> ModelReply:
+    def answer(self) -> ModelReply:
         """Returns the answer. Raises `BackendFault` if the bytes are no answer."""
         if self._answer is None:
             assert self._body is not None
@@ -250,17 +250,17 @@ class WholeAnswerSource(EventSource):
         exchange = self._exchange
         if self._body is None or (self._echoes is not None and self._echoes is not exchange.body):
             self._echoes = exchange.body
-            answer, options = self.said(), exchange.write_options()
+            answer, options = self.answer(), exchange.write_options()
             self._body = exchange.protocol.write_reply(
                 answer, options.for_large_answer() if is_long(answer) else options
             )
         return self._body
 
     async def batches(self) -> Batches:
-        yield unfold(self.said())
+        yield unfold(self.answer())
 
     async def reply(self) -> ModelReply:
-        return self.said()
+        return self.answer()
 
     async def close(self) -> None:
         await self._before.close()

@@ -47,8 +47,7 @@ class Background:
         self.config = config
         self.conversations = conversations
         self._silence_s = silence_s
-        self._runs: set[BackgroundRun] = set()
-        self._idle: asyncio.Event | None = None
+        self._runs: dict[asyncio.Task[web.StreamResponse], BackgroundRun] = {}
 
     def replay(self, turn: StoredTurn, form: TurnForm, after: int = -1) -> EventReplay:
         """Returns a sender of the events of a response after number `after`."""
@@ -73,8 +72,8 @@ class Background:
         alone = without_connection(request, ResponseSink(run.write))
         task = asyncio.get_running_loop().create_task(self._carry_out(run, exchange, alone, work))
         request[DETACHED] = True
-        self._runs.add(run)
-        task.add_done_callback(lambda _: self._ended(run, task))
+        self._runs[task] = run
+        task.add_done_callback(self._ended)
         begun = asyncio.ensure_future(run.begun.wait())
         try:
             await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
@@ -85,14 +84,12 @@ class Background:
     async def idle(self) -> None:
         """Waits until no response is running."""
         while self._runs:
-            if self._idle is None or self._idle.is_set():
-                self._idle = asyncio.Event()
-            await self._idle.wait()
+            await asyncio.wait(self._runs)
 
     async def running(self, app: web.Application) -> AsyncIterator[None]:
         """For `app.cleanup_ctx`: stops all running responses when the application ends."""
         yield
-        for run in [*self._runs]:
+        for run in self._runs.values():
             run.stop(Unavailable("The gateway is stopping. Send the request again.", code="shutting_down"))
         with suppress(TimeoutError):
             async with asyncio.timeout(END_S):
@@ -114,12 +111,10 @@ class Background:
             await run.finish(exchange.failure)
             exchange.background = None  # breaks the reference cycle
 
-    def _ended(self, run: BackgroundRun, task: asyncio.Task[web.StreamResponse]) -> None:
-        self._runs.discard(run)
+    def _ended(self, task: asyncio.Task[web.StreamResponse]) -> None:
+        del self._runs[task]
         if not task.cancelled():
             task.exception()  # marks the exception as retrieved, or asyncio would log it
-        if self._idle is not None and not self._runs:
-            self._idle.set()
 
 
 DETACHED: Final = web.RequestKey("toolwire.detached", bool)

@@ -15,7 +15,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ from ...known.past import SEALED, Past, past_of
 from ...model import EMPTY, ModelRequest, merged
 from ...observability.telemetry import Metrics
 from ...protocols.base import ClientSide, ClientSides
+from ...protocols.shared.mending import Mending
 from ...protocols.shared.turn import StoredTurn
 from ...protocols.shared.wire import dump, dump_in_pieces
 from ...ratelimit.admission import SLOT, Admission
@@ -51,7 +52,6 @@ from ..chain.plain import HttpFault, set_unread_body
 from ..exchange.request_state import EXCHANGE, Exchange
 from ..exchange.response_head import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
 from ..exchange.routing import Route, Router
-from ..exchange.tolerant import read_mended
 from ..paths.whole import own_response
 from ..transforms.sealing import seal_reply
 from .background import BACKGROUND, DETACHED
@@ -485,8 +485,14 @@ class Delivery:
         except ClientFault:
             if route.options.requests.validation == "strict":
                 raise
-        received, body, mended = await offload(large, read_mended, read, self._protocol.mended, body)
-        for name in mended:
+        mending = Mending()
+
+        def read_mended() -> tuple[ModelRequest, Mapping[str, Any]]:
+            mended = self._protocol.mended(body, mending)
+            return read(mended, dump_in_pieces(mended)), mended
+
+        received, body = await offload(large, read_mended)
+        for name in mending.names:
             record.tolerate(name, "the request was mended", ident)
         return received, body
 
@@ -494,6 +500,18 @@ class Delivery:
         """Returns where to look up the conversation of a request; None if the protocol has no field for it."""
         key = self._items_key
         return ConversationLookup(self._conversations, key, share.account, self._protocol.name) if key else None
+
+
+def answered_by(route: Route, name: str, answer: Callable[[Exchange, Reply], Awaitable[web.Response]]) -> Route:
+    """Returns a route whose chain for the protocol `name` sends what `answer` makes of the reply. A middleware's own
+    response is sent as it is."""
+    chain = route.chains[name]
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = await chain(request)
+        return await answer(request[EXCHANGE], response) if isinstance(response, Reply) else response
+
+    return replace(route, chains={name: handler})
 
 
 def _no_model(model: object) -> ClientFault:

@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -240,15 +241,4 @@ class Sealing(Stage):
 
 def changed_open(event: Open, extra: Extra) -> Open:
     """Returns the same `Open` with another `extra`."""
-    if extra is event.extra:
-        return event
-    return Open(
-        event.block,
-        event.kind,
-        name=event.name,
-        call_id=event.call_id,
-        choice=event.choice,
-        call_kind=event.call_kind,
-        namespace=event.namespace,
-        extra=extra,
-    )
+    return event if extra is event.extra else dataclasses.replace(event, extra=extra)

@@ -83,10 +83,5 @@ class LaneMemory:
             await self._store.delete(ident, self._owner)
 
 
-def make_memory(most_bytes: int) -> MemoryStore:
-    """Returns a store in memory, of at most this many bytes, for all lanes of a worker."""
-    return MemoryStore(TURNS, max_bytes=most_bytes)
-
-
 LANE: Final = web.RequestKey("toolwire.lane", LaneMemory)
 """The memory of the lane of a request. Requests over HTTP have none."""

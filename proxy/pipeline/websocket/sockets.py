@@ -34,11 +34,12 @@ from ...ingress.budget import BODY_BUDGET, BodyShare
 from ...ingress.liveness import LIVENESS
 from ...protocols.shared.socket_messages import CreateMessage, fault_event, read_create, read_stream_id
 from ...protocols.shared.wire import dumper
+from ...store.memory import MemoryStore
 from ...support.offload import OFFLOAD_BYTES, offload
 from ...support.tasks import BackgroundTasks
 from ..sending.cors import origin_fault
 from ..sending.delivery import HALVES_FAULT, OWNER
-from .lane_memory import LANE, LaneMemory, make_memory
+from .lane_memory import LANE, TURNS, LaneMemory
 from .socket_exchange import EventWriter, answer_message, request_of
 
 LOG: Final = logging.getLogger("toolwire")
@@ -59,7 +60,7 @@ class Sockets:
     def __init__(self, config: GatewayConfig) -> None:
         self.config: WebsocketConfig = config.websocket
         self.limits = config.limits
-        self.memory = make_memory(self.config.remembered_bytes)
+        self.memory = MemoryStore(TURNS, max_bytes=self.config.remembered_bytes)
         self.ending = BackgroundTasks()
         """Clean-up tasks of connections that have ended."""
         self._origins = frozenset(config.cors.origins)

@@ -33,6 +33,7 @@ class ProxiedProtocol(ClientSide, ServerSide):
     content_type = "text/event-stream"
     end_marks = (DONE,)
     usual = b'"text":'
+    any_frames = True
     time_header = openai.TIME_HEADER
 
     def __init__(self, path: str) -> None:

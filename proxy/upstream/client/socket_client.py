@@ -95,7 +95,7 @@ class SocketClient(UpstreamClient):
 
     def keep(self, connection: SocketConnection) -> None:
         """Keeps a connection for another request, if there is room."""
-        if len(self._idle) < self._pool.idle_connections and connection.rest(self._pool.idle_s):
+        if len(self._idle) < self._pool.idle_connections and connection.become_idle(self._pool.idle_s):
             self._idle.append(connection)
         else:
             self.discard(connection)
@@ -215,7 +215,7 @@ class SocketConnection:
         """Returns the next frame of a stream. Raises like `frame`."""
         return await self.frame("idle", self._timeouts.idle_s)
 
-    def rest(self, seconds: float) -> bool:
+    def become_idle(self, seconds: float) -> bool:
         """Marks the connection as idle, for at most `seconds`. Returns False if it must not be reused."""
         if self._socket.closed or time.monotonic() - self._made > AGE_S:
             return False

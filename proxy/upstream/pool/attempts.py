@@ -294,7 +294,9 @@ class Attempts(EventSource):
         pause = 0.0
         if member is None or member in self._tried:
             retry_after_s = wait_s(fault.headers)
-            if member is None and (retry_after_s is None or not self._pool.left(self._retry.attempts, self._tried)):
+            if member is None and (
+                retry_after_s is None or not self._pool.has_attempts(self._retry.attempts, self._tried)
+            ):
                 raise fault
             if retry_after_s is not None and retry_after_s > self._retry.retry_after_max_s:
                 raise fault
@@ -372,7 +374,7 @@ class Attempts(EventSource):
             member.endpoint.doubt.set()  # it may serve another model by now
         retry_after_s = wait_s(fault.headers)
         if retry_after_s is not None:
-            member.endpoint.rest(retry_after_s)
+            member.endpoint.pause(retry_after_s)
 
     def _blame(self, fault: GatewayError) -> None:
         """Reports the failure to the breaker if the server is at fault."""

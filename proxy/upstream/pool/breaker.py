@@ -77,7 +77,7 @@ class Breaker:
             if self._failed == self._limit:
                 self._opened = self._clock()
 
-    def left(self, probe: bool) -> None:
+    def ended(self, probe: bool) -> None:
         """Called when a request ended without a result."""
         if probe:
             self._probing = False

@@ -46,29 +46,33 @@ class ProbeResult(NamedTuple):
     said: str = ""
 
 
+def result_of_error(error: GatewayError) -> ProbeResult:
+    """Returns the result of a probe that the server answered with an error."""
+    if refuses_all_tools(error):
+        return ProbeResult("prompt", "refused", error.message)
+    return ProbeResult(None, None, error.message)
+
+
+async def answer_to(endpoint: UpstreamServer, request: ModelRequest) -> ModelReply:
+    """Returns the whole answer to one of the gateway's own requests. Raises `GatewayError`."""
+    backend = endpoint.backend
+    source = await backend.open(
+        adapt(request, backend.capabilities, wire=backend.protocol), request_id=f"probe-{uuid.uuid4().hex}"
+    )
+    try:
+        return await source.reply()
+    finally:
+        await source.close()
+
+
 async def probe(endpoint: UpstreamServer, model: str) -> ProbeResult:
     """Asks a started server for a tool call of its `model`. Never raises errors of the server."""
-    backend = endpoint.backend
     request = ModelRequest(model, (ASKED,), (TOOL,), sampling=Sampling(max_tokens=MAX_TOKENS))
     try:
-        source = await backend.open(
-            adapt(request, backend.capabilities, wire=backend.protocol), request_id=f"probe-{uuid.uuid4().hex}"
-        )
-        try:
-            reply = await source.reply()
-        finally:
-            await source.close()
+        reply = await answer_to(endpoint, request)
     except GatewayError as error:
         LOG.info("backend %s, model %s: the probe failed: %s", quote(endpoint.name), quote(model), error.message)
-        return (
-            ProbeResult("prompt", "refused", error.message)
-            if refuses_all_tools(error)
-            else ProbeResult(None, None, error.message)
-        )
-    return _result_of(reply)
-
-
-def _result_of(reply: ModelReply) -> ProbeResult:
+        return result_of_error(error)
     if any(call.name == TOOL.name for call in reply.calls):
         return ProbeResult("native", "called")
     if any(choice.reason == FinishReason.LENGTH for choice in reply.choices):

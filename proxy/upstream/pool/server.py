@@ -31,7 +31,7 @@ LOG: Final = logging.getLogger("toolwire.endpoints")
 FAILURES: Final = 5
 """Failures in a row that open the breaker of one of several servers, unless configured."""
 
-LONGEST_REST_S: Final = 300.0
+LONGEST_PAUSE_S: Final = 300.0
 """Upper limit for the pause that a server requests with `Retry-After`."""
 
 
@@ -89,19 +89,19 @@ class UpstreamServer:
         """Set when its identity should be queried again."""
         self._model_names = ModelNames(self._ask_models, clock)
         self._clock = clock
-        self._rests_until = -math.inf
+        self._paused_until = -math.inf
         self._report: Callable[[bool, str], None] | None = None
 
     @property
     def available(self) -> bool:
         """True if requests may be sent to the server now: it is healthy, its breaker allows it, and no pause is
         pending."""
-        return self.healthy and self._clock() >= self._rests_until and self.breaker.allows
+        return self.healthy and self._clock() >= self._paused_until and self.breaker.allows
 
     @property
     def wait_s(self) -> float:
         """Estimated seconds until requests may be sent to the server again."""
-        return max(self.breaker.wait_s, self._rests_until - self._clock(), 0.0)
+        return max(self.breaker.wait_s, self._paused_until - self._clock(), 0.0)
 
     def verdict(self, model: str) -> Verdict | None:
         """Returns the verdict on tools for a model of this name, or None."""
@@ -175,9 +175,9 @@ class UpstreamServer:
             self.rename = Rename(identity.sole.name, frozenset(served.name for served in identity.models))
         self.backend.learn(identity)  # type: ignore[attr-defined]  # see `reports_identity`
 
-    def rest(self, seconds: float) -> None:
+    def pause(self, seconds: float) -> None:
         """Stops using the server for `seconds`, as it has requested."""
-        self._rests_until = max(self._rests_until, self._clock() + min(seconds, LONGEST_REST_S))
+        self._paused_until = max(self._paused_until, self._clock() + min(seconds, LONGEST_PAUSE_S))
 
     def watch(self, report: Callable[[bool, str], None]) -> None:
         """Calls `report` with the state and the name whenever the server goes down or comes up, by a health check or by
@@ -226,7 +226,7 @@ class UpstreamServer:
         """Called when a request and its answer are over. `worked`: it succeeded."""
         self.busy -= 1
         if probe:
-            self.breaker.left(probe)
+            self.breaker.ended(probe)
         elif worked and not self.breaker.untroubled:
             self.succeeded(probe)
 

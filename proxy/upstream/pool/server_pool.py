@@ -132,7 +132,7 @@ class ServerPool:
             return None
         return list(dict.fromkeys(served.name for identity in known if identity for served in identity.models))
 
-    def left(self, attempts: int, tried: Sequence[WeightedServer]) -> bool:
+    def has_attempts(self, attempts: int, tried: Sequence[WeightedServer]) -> bool:
         """True if members of the route were tried fewer than `attempts` times in total."""
         return sum(member in self.members for member in tried) < attempts
 
@@ -144,7 +144,7 @@ class ServerPool:
         """
         if self.sole is not None:
             return self.sole if len(tried) < attempts else None
-        if self.left(attempts, tried):
+        if self.has_attempts(attempts, tried):
             free = [member for member in self.members if member.endpoint.available]
             fresh = [member for member in free if member not in tried]
             fresh = fresh or [member for member in free if member is not tried[-1]] or free

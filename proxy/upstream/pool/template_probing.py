@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import uuid
 from typing import Final
 
 from ...errors import GatewayError, quote
@@ -27,9 +26,9 @@ from ...support.tasks import cancel_all
 from ..servers.adapt import adapt
 from ..servers.base import TokenCounter
 from ..servers.presets import LEAVES_TEXT, preset_of
-from .probing import TOOL, ProbeResult
+from .probing import TOOL, ProbeResult, answer_to, result_of_error
 from .server import UpstreamServer
-from .verdicts import MOST, Cause, Verdict, Verdicts, refuses_all_tools
+from .verdicts import MOST, Cause, Verdict, Verdicts
 
 LOG: Final = logging.getLogger("toolwire.tool_mode")
 
@@ -134,13 +133,9 @@ async def probe_template(endpoint: UpstreamServer, model: str, *, special_tokens
         special_tokens=special_tokens,
     )
     try:
-        reply = await _answer(endpoint, request)
+        reply = await answer_to(endpoint, request)
     except GatewayError as error:
-        return (
-            ProbeResult("prompt", "refused", error.message)
-            if refuses_all_tools(error)
-            else ProbeResult(None, None, error.message)
-        )
+        return result_of_error(error)
     if reply.calls:
         return ProbeResult("prompt", "read")
     if TOOL.name in reply.text:
@@ -158,18 +153,6 @@ async def probe_template(endpoint: UpstreamServer, model: str, *, special_tokens
     return ProbeResult("prompt", "silent")
 
 
-async def _answer(endpoint: UpstreamServer, request: ModelRequest) -> ModelReply:
-    """Returns the whole answer to one of the gateway's own requests. Raises `GatewayError`."""
-    backend = endpoint.backend
-    source = await backend.open(
-        adapt(request, backend.capabilities, wire=backend.protocol), request_id=f"probe-{uuid.uuid4().hex}"
-    )
-    try:
-        return await source.reply()
-    finally:
-        await source.close()
-
-
 async def _tool_tokens(endpoint: UpstreamServer, request: ModelRequest, reply: ModelReply) -> int | None:
     """Returns how many tokens the tool of `request` takes in its prompt; None if the server does not count. Uses the
     usage of answers (`reply`, and a second one of one token), or else the server's counting path."""
@@ -177,7 +160,7 @@ async def _tool_tokens(endpoint: UpstreamServer, request: ModelRequest, reply: M
     usage = reply.usage
     try:
         if usage is not None and usage.missing in (None, "output"):
-            other = (await _answer(endpoint, bare)).usage
+            other = (await answer_to(endpoint, bare)).usage
             if other is not None and other.missing in (None, "output"):
                 return usage.input_tokens - other.input_tokens
         backend = endpoint.backend

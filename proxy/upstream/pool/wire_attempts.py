@@ -6,20 +6,27 @@ after status 200 is found in the first bytes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
 from operator import methodcaller
 from typing import Final
 
+from ...errors import quote
+from ...protocols.shared.noise import LEFT_OUT, UNKNOWN_END
+from ...record import AccessRecord
 from ..client.connections import disconnected
 from ..servers.base import WireSource
 from ..servers.upstream_errors import clean_error
 from .attempts import Attempts
 from .constraint_retries import refusal_in_band
 from .first_content import FirstContentBuffer
-from .oddities import report_oddity
 from .server_pool import WeightedServer
+
+LOG: Final = logging.getLogger("toolwire.backends")
+MAX_WORDS: Final = 64
+"""Maximum number of unknown finish reasons per server that are remembered, and therefore logged."""
 
 _BODY: Final = methodcaller("body")
 
@@ -84,3 +91,23 @@ class WireAttempts(Attempts, WireSource):
         """Checks the first bytes of a stream. Raises the error if the server refuses the request in them."""
         if self._relaxation is not None and (refused := refusal_in_band(data, self.protocol)) is not None:
             raise clean_error(refused, private=self.private)
+
+
+def report_oddity(record: AccessRecord, member: WeightedServer, request_id: str, what: str, detail: str) -> None:
+    """Counts the oddity `what` (see `toolwire.protocols.shared.noise.Note`) (R29.1, R29.3). Logs an unknown
+    finish reason once per server."""
+    record.count(what)
+    if what == LEFT_OUT:
+        record.label(what, detail)
+    if what != UNKNOWN_END:
+        return
+    known = member.endpoint.unknown_ends
+    if detail in known or len(known) >= MAX_WORDS:
+        return
+    known.add(detail)
+    LOG.warning(
+        "request %s: backend %r ended its answer with the unknown finish reason %s; incomplete calls of such answers are dropped",
+        request_id,
+        member.name,
+        quote(detail),
+    )

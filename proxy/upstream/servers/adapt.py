@@ -139,7 +139,7 @@ def adapt(
         sampling = replace(sampling, n=1)
     if sampling.top_k is not None and "top_k" not in known:
         sampling = replace(sampling, top_k=None)
-    extra = keep_fields(request.extra, takes, forward_unknown) if request.extra else EMPTY
+    extra = {name: value for name, value in request.extra.items() if name in known} if request.extra else EMPTY
     response_format = None if request.response_format is None else supported_format(request.response_format, takes)
     if request.constraint is not None and (fields := constraint_fields(request.constraint, takes.constrain)):
         # A server takes one constraint at a time.
@@ -190,7 +190,7 @@ def needs_changes(
             return True
         if make_once(request.past, "incomplete tools", request.tools, lambda: any(map(_is_incomplete, request.tools))):
             return True
-    sampling, limits = request.sampling, Limits(wire.most_temperature, wire.efforts, context)
+    sampling, limits = request.sampling, limits_of(wire, context)
     if not is_usual(sampling, limits) and fit_sampling(request, limits, NONE, _silent) is not sampling:
         return True
     if plain:
@@ -302,18 +302,6 @@ def _decided_by_itself(takes: Capabilities) -> Capabilities:
     )
 
 
-def keep_fields(
-    extra: Mapping[str, Any], takes: Capabilities, forward_unknown: Literal["drop", "list", "all"]
-) -> Mapping[str, Any]:
-    """Returns those fields of `extra` (unknown to the gateway) that are sent to the backend (C4). `forward_unknown`:
-    none, the ones that the configuration lists, or all."""
-    if forward_unknown == "all":
-        return extra
-    if forward_unknown == "drop" or not takes.extra_parameters:
-        return EMPTY
-    return {name: value for name, value in extra.items() if name in takes.extra_parameters}
-
-
 class _All:
     """A container of every name."""
 
@@ -325,7 +313,8 @@ _ALL: Final = _All()
 
 
 def _known_fields(takes: Capabilities, forward_unknown: Literal["drop", "list", "all"]) -> Container[str]:
-    """Returns the names of unmodelled fields that are sent to the backend (C4)."""
+    """Returns the names of unmodelled fields that are sent to the backend (C4): none, the ones that the configuration
+    lists, or all."""
     if forward_unknown == "all":
         return _ALL
     return takes.extra_parameters if forward_unknown == "list" else ()
@@ -356,7 +345,7 @@ def _without_stream_options(extra: Extra) -> Extra:
 def keep_part_fields(
     messages: tuple[Message, ...], known: Container[str], wire: ServerSide | None, past: Past | None = None
 ) -> tuple[Message, ...]:
-    """Returns the messages with the unmodelled fields of parts filtered like those of the request (`keep_fields`).
+    """Returns the messages with the unmodelled fields of parts filtered like those of the request.
     Reasoning keeps all of its fields, because the server that made them needs them back."""
 
     def filtered(part: Part) -> Part:

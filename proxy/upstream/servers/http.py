@@ -37,7 +37,6 @@ from ...protocols.streams import WriteOptions
 from ...record import BackendObserver
 from ...support.offload import OFFLOAD_BYTES, in_thread, is_large, is_long, offload
 from ..client.connections import OUT_OF_STEP_S, UpstreamAnswer, UpstreamClient, check_header, too_large
-from ..client.content import STREAM, is_stream, is_whole, may_be_stream
 from ..client.sessions import open_session
 from ..client.wire_client import OURS, WireClient
 from . import client_ids
@@ -352,7 +351,7 @@ class HttpSource(WireSource):
         self._request = request
         self._answer = answer
         kind = answer.content_type
-        self._streams = kind == STREAM or (request.stream and may_be_stream(kind))
+        self._streams = kind == "text/event-stream" or (request.stream and _may_be_stream(kind))
 
     @property
     def _reading(self) -> dict[str, Any]:
@@ -427,7 +426,7 @@ class HttpSource(WireSource):
 
     def _begins_whole(self, data: bytes) -> bool:
         """True if the first bytes of an answer are those of a whole answer."""
-        return is_whole(data) if self._streams else not is_stream(data)
+        return _is_whole(data) if self._streams else not _is_stream(data)
 
     async def body(self) -> bytes:
         """Returns the bytes of the whole answer. A stream that was not requested is converted. Raises
@@ -435,7 +434,7 @@ class HttpSource(WireSource):
         if self._streams:
             return await self._as_whole(None)
         body = await self._answer.read(self._backend.limits.reply_bytes)
-        return await self._as_whole(body) if is_stream(body) else body
+        return await self._as_whole(body) if _is_stream(body) else body
 
     async def _as_whole(self, stream: bytes | None) -> bytes:
         """Returns a stream, or else the stream that arrives, as the bytes of a whole answer."""
@@ -455,7 +454,7 @@ class HttpSource(WireSource):
             size += len(data)
             if size > limit:
                 raise too_large(limit)
-            if stream or (size == len(data) and is_stream(data)):
+            if stream or (size == len(data) and _is_stream(data)):
                 stream += data
             else:
                 yield data
@@ -473,7 +472,7 @@ class HttpSource(WireSource):
         try:
             if body is None:
                 body = await self._answer.read(self._backend.limits.reply_bytes)
-            read = partial(self._read_stream if is_stream(body) else self._wire.read_reply, **self._reading)
+            read = partial(self._read_stream if _is_stream(body) else self._wire.read_reply, **self._reading)
             return await offload(True, read, body) if len(body) > OFFLOAD_BYTES else read(body)
         except (BackendFault, ClientFault) as error:
             raise clean_error(error, private=self._backend.private) from None
@@ -508,6 +507,23 @@ class HttpSource(WireSource):
 
 def _capabilities(config: BackendConfig, identity: Identity | None, wire: ServerSide) -> Capabilities:
     return capabilities(config, identity, images=wire.images, effort=wire.reasoning_effort)
+
+
+def _is_whole(data: bytes) -> bool:
+    """True if the first bytes of an answer labelled as a stream are those of a whole JSON answer. No line of a stream
+    begins with `{`."""
+    return data.lstrip()[:1] == b"{"
+
+
+def _is_stream(body: bytes) -> bool:
+    """True if an answer that is not labelled as a stream is the text of one."""
+    return body[:64].lstrip(b"\xef\xbb\xbf \r\n").startswith((b"data:", b"event:", b": "))
+
+
+def _may_be_stream(content_type: str) -> bool:
+    """True if an answer of this content type is a stream when one was requested. JSON and HTML never are; for other
+    types the server is assumed to do as requested."""
+    return not content_type.endswith(("/json", "+json")) and content_type != "text/html"
 
 
 def wrong_kind(what: str) -> BackendFault:
