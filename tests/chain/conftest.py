@@ -15,20 +15,24 @@ from toolwire.servertools.worker.answers import answer_for_error, answer_for_val
 from toolwire.servertools.worker.sources import FolderSnapshot
 
 
-class Here:
-    """In the place of `Pool` and of its generations: handlers run where they are called, one after the other."""
+class HerePool:
+    """In the place of `WorkerPool`: it has no workers."""
 
     def __init__(self, config: ToolsConfig) -> None:
-        self._config = config
-
-    def generation(self, snapshot: FolderSnapshot) -> Here:
-        self._folder = Path(snapshot.folder)
-        return self
-
-    def retire(self) -> None:
-        pass
+        self.config = config
 
     async def close(self) -> None:
+        pass
+
+
+class HereGeneration:
+    """In the place of `ModuleGeneration`: handlers run where they are called, one after the other."""
+
+    def __init__(self, pool: HerePool, snapshot: FolderSnapshot) -> None:
+        self._config = pool.config
+        self._folder = Path(snapshot.folder)
+
+    def retire(self) -> None:
         pass
 
     async def declare(self, name: str, text: bytes) -> ModuleContents:
@@ -46,4 +50,5 @@ class Here:
 
 @pytest.fixture(autouse=True)
 def tools_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolwire.servertools.folder.WorkerPool", Here)
+    monkeypatch.setattr("toolwire.servertools.folder.WorkerPool", HerePool)
+    monkeypatch.setattr("toolwire.servertools.folder.ModuleGeneration", HereGeneration)
