@@ -155,11 +155,7 @@ async def sdk(server: TestServer, **settings: Any) -> AsyncIterator[openai.Async
 
 
 async def post(
-    server: TestServer,
-    body: Mapping[str, Any] | bytes,
-    *,
-    path: str = CHAT,
-    headers: Mapping[str, str] | None = None,
+    server: TestServer, body: Mapping[str, Any] | bytes, *, path: str = CHAT, headers: Mapping[str, str] | None = None
 ) -> WireAnswer:
     """One request, and what came back over the wire. A mapping without `model` gets one."""
     raw = body if isinstance(body, bytes) else orjson.dumps({"model": "m", **body})

@@ -24,11 +24,7 @@ def config(written: Any) -> GatewayConfig:
 
 @every(
     "written",
-    [
-        {"tool": "read", "args": WANTED},
-        {"name": "read", **WANTED},
-        {"name": "read", "a": "1", "b": "2", "note": 3},
-    ],
+    [{"tool": "read", "args": WANTED}, {"name": "read", **WANTED}, {"name": "read", "a": "1", "b": "2", "note": 3}],
 )
 async def test_the_call_that_was_meant(written: Any) -> None:
     inner = ADD["function"]

@@ -186,11 +186,7 @@ async def test_what_is_known_of_a_model(gateway: Gateway) -> None:
             api_key="none", base_url=str(started.make_url("/")), http_client=None
         ) as sdk:
             (model,) = [model async for model in sdk.models.list()]
-        assert (model.id, model.max_input_tokens, model.created_at.timestamp()) == (
-            "org/m:7b",
-            4096,
-            body["created"],
-        )
+        assert (model.id, model.max_input_tokens, model.created_at.timestamp()) == ("org/m:7b", 4096, body["created"])
 
 
 async def test_codex_finds_its_own_list(gateway: Gateway) -> None:

@@ -97,11 +97,7 @@ async def test_chat_with_the_real_client(folder: Path) -> None:
 async def test_responses_with_the_real_client(folder: Path, exposed: bool, ids: str) -> None:
     options = {"expose_server_tools": exposed, "responses": {"ids": ids}}
     script = [Say("Let me see.", ADD), Say("It is 3."), Say("Still 3.")]
-    async with (
-        Upstream(script) as upstream,
-        before(folder, upstream, options=options) as server,
-        sdk(server) as client,
-    ):
+    async with Upstream(script) as upstream, before(folder, upstream, options=options) as server, sdk(server) as client:
         answer = await client.responses.create(model="m", input="hi")
         kinds = ["message", "function_call", "function_call_output", "message"] if exposed else ["message"]
         assert [item.type for item in answer.output] == kinds
@@ -222,10 +218,7 @@ async def test_signs_of_life_while_a_tool_runs(folder: Path) -> None:
 
 async def test_where_the_modules_stand_is_shown_to_those_with_a_key(folder: Path) -> None:
     (folder / "broken.py").write_text("TOOLS = 7")
-    async with (
-        Upstream([Say("x")]) as upstream,
-        before(folder, upstream, auth={"keys": ["secret"]}) as server,
-    ):
+    async with Upstream([Say("x")]) as upstream, before(folder, upstream, auth={"keys": ["secret"]}) as server:
         assert (await get(server, "/admin/tools")).status == 401
         shown = (await get(server, "/admin/tools", headers={"x-api-key": "secret"})).json()
         assert shown["folder"] == str(folder)

@@ -237,11 +237,7 @@ def test_check_shows_the_servers() -> None:
             "routes[0].options.bad_answers.reask: needs `reask`",
         ),
         (
-            {
-                "backend": "a",
-                "options": {"bad_answers": {"reask": 1}},
-                "chain": ["arguments", "reask", "forwarding"],
-            },
+            {"backend": "a", "options": {"bad_answers": {"reask": 1}}, "chain": ["arguments", "reask", "forwarding"]},
             "routes[0].chain[1]: `reask` needs `arguments` further in, which detects bad answers",
         ),
     ],

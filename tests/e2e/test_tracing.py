@@ -135,11 +135,7 @@ async def test_spans_of_an_exchange(stream: bool) -> None:
     assert tokens == {"input": 12, "output": 7}
     assert ("gen_ai.client.operation.time_to_first_chunk" in metrics) is stream
     ((common, served),) = metrics["gen_ai.server.request.duration"]
-    assert common == {
-        "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": "toolwire",
-        "gen_ai.request.model": "m",
-    }
+    assert common == {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "toolwire", "gen_ai.request.model": "m"}
     assert served.count == 1
     for name in ("time_to_first_token", "time_per_output_token"):
         assert (f"gen_ai.server.{name}" in metrics) is stream
