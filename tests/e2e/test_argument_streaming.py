@@ -13,7 +13,7 @@ from tests.cases import every
 from tests.e2e.agent import block
 from tests.e2e.conftest import USER, Gateway, function, post, read_config, sdk
 from tests.e2e.responses_answers import of_stream
-from tests.e2e.test_formats import RESPONSES, chat_stream_parts
+from tests.e2e.test_copying import RESPONSES, chat_stream_parts
 from tests.e2e.test_messages_sdk import sdk as messages_sdk
 from tests.e2e.test_responses_faults import check_failed, stored
 from toolwire.config import DEFAULT_CHAIN, CallsConfig, GatewayConfig
