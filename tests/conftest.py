@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,12 @@ def pytest_collection() -> Generator[None, object, object]:
     """Collecting makes millions of objects that live to the end: there is nothing to free, neither meanwhile nor later
     among them. The default thresholds, meant for small programs, would spend a tenth of the tests' time on looking for
     circles."""
+    from toolwire.server import hosting, process
+
+    # A reload has everything collected: here what is new is enough. And serving in this process must not unfreeze the
+    # rest: each collection of the tests that follow would look at it, which takes a second.
+    vars(hosting)["settle_memory"] = gc.collect
+    vars(process)["rare_collections"] = nullcontext
     gc.disable()
     try:
         return (yield)
@@ -105,9 +112,6 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
-        from toolwire.server import hosting
-
-        vars(hosting)["settle_memory"] = gc.collect  # a reload has everything collected: here what is new is enough
 
 
 @pytest.fixture(scope="session")

@@ -124,11 +124,7 @@ async def test_the_first_thing_that_was_sent_decides(path: str, chunk: int, turn
 
 @WAYS
 @pytest.mark.parametrize(
-    "failure",
-    [
-        {"error": {"status": 503, "message": "full"}},
-        {"text": "", "error": {"after": 1, "status": 500}},
-    ],
+    "failure", [{"error": {"status": 503, "message": "full"}}, {"text": "", "error": {"after": 1, "status": 500}}]
 )
 async def test_a_server_that_fails_leaves_the_answer_before(stream: bool, failure: Any) -> None:
     turns = [says(UNKNOWN), failure]

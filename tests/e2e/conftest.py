@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,14 @@ async def gateway() -> AsyncIterator[Gateway]:
             return await stack.enter_async_context(serving(config, plugins))
 
         yield start
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """The address of a server that is not there: its port is taken, so that no server of the test gets it."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])
@@ -155,11 +164,7 @@ async def sdk(server: TestServer, **settings: Any) -> AsyncIterator[openai.Async
 
 
 async def post(
-    server: TestServer,
-    body: Mapping[str, Any] | bytes,
-    *,
-    path: str = CHAT,
-    headers: Mapping[str, str] | None = None,
+    server: TestServer, body: Mapping[str, Any] | bytes, *, path: str = CHAT, headers: Mapping[str, str] | None = None
 ) -> WireAnswer:
     """One request, and what came back over the wire. A mapping without `model` gets one."""
     raw = body if isinstance(body, bytes) else orjson.dumps({"model": "m", **body})

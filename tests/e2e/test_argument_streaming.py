@@ -13,7 +13,7 @@ from tests.cases import every
 from tests.e2e.agent import block
 from tests.e2e.conftest import USER, Gateway, function, post, read_config, sdk
 from tests.e2e.responses_answers import of_stream
-from tests.e2e.test_formats import RESPONSES, chat_stream_parts
+from tests.e2e.test_copying import RESPONSES, chat_stream_parts
 from tests.e2e.test_messages_sdk import sdk as messages_sdk
 from tests.e2e.test_responses_faults import check_failed, stored
 from toolwire.config import DEFAULT_CHAIN, CallsConfig, GatewayConfig
@@ -140,10 +140,7 @@ async def test_short_calls_are_what_they_are_without_streaming(gateway: Gateway)
 async def test_messages_end_with_what_was_sent_of_a_call(gateway: Gateway) -> None:
     """Cut off by the limit of length, and malformed at its end."""
     whole = block("write", LONG)
-    script = [
-        {**turn(whole[:-200], "length"), "when": "<cut>"},
-        {**turn(whole.replace("}<", "]<")), "when": "<bad>"},
-    ]
+    script = [{**turn(whole[:-200], "length"), "when": "<cut>"}, {**turn(whole.replace("}<", "]<")), "when": "<bad>"}]
     server = await gateway(config(script, **DEFAULT))
     asked = [{**MESSAGES, "messages": [{"role": "user", "content": case}]} for case in ("<cut>", "<bad>")]
     async with messages_sdk(server) as anthropic:

@@ -6,14 +6,18 @@ The clients here do what every client does: they send back what they got, ids in
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 from aiohttp.test_utils import TestServer
 
 from tests.cases import every, first_and_in_turn
 from tests.e2e.conftest import USER, Gateway, function, gateway_before, post, upstream_config
+from tests.e2e.meaning import CLIENTS, asking, history, says
+from toolwire.model import ToolUse
 from toolwire.testing import Asked, Say, Upstream
 
 TURNS = 4
@@ -155,3 +159,45 @@ async def test_sequential_ids_never_repeat_in_a_conversation(gateway: Gateway, s
             if not ids:
                 client.items = [*client.items, {"role": "user", "content": "more"}]
     assert given == [f"fc_{number:03}" for number in range(1, 7)]
+
+
+# --- a server that gives every call the same id (R28.6) -------------------------------------------------------------
+
+IDS = ("call_0", "functions.read:0", "Ab1Cd2Ef3")
+
+
+def ident_in(body: str) -> str:
+    """The id of the call in an answer of any protocol, streamed or not."""
+    lines = [body] if body.startswith("{") else [line[6:] for line in body.splitlines() if line.startswith("data: {")]
+
+    def search(value: Any) -> str | None:
+        if isinstance(value, dict):
+            if value.get("type") in ("function", "tool_use") and isinstance(value.get("id"), str):
+                return str(value["id"])
+            if value.get("type") == "function_call":
+                return str(value["call_id"])
+            value = list(value.values())
+        found = map(search, value) if isinstance(value, list) else ()
+        return next(filter(None, found), None)
+
+    found = search([json.loads(line) for line in lines])
+    assert found is not None, body
+    return found
+
+
+async def test_each_call_has_an_id_of_its_own_and_the_server_gets_its_own_form(gateway: Gateway) -> None:
+    now = IDS[0]
+    async with Upstream([lambda asked: says("openai_chat", ToolUse(now, "read", '{"path":"a"}'))(asked)]) as up:
+        server = await gateway(upstream_config(up.url, backend={"preset": "generic"}, defaults={"mode": "native"}))
+        for now, path, stream in product(IDS, CLIENTS, (False, True)):
+            turns: list[str] = []
+            for _ in range(4):
+                told = history(path, *([(ident, "read", {}, "x")] for ident in turns))
+                answer = await post(server, {**asking(path, stream), **told}, path=path)
+                assert answer.status == 200, answer.body
+                turns.append(ident_in(answer.body.decode()))
+            case = (now, path, stream)
+            assert len(set(turns)) == 4, case
+            last = up.posts[-1].json["messages"]
+            assert [call["id"] for one in last for call in one.get("tool_calls") or ()] == [now] * 3, case
+            assert [one["tool_call_id"] for one in last if one["role"] == "tool"] == [now] * 3, case

@@ -224,10 +224,7 @@ UNWANTED = {
     "417": (head(5 * MIB, "Authorization: Bearer right", "Expect: foo"), "expectation_failed"),
     "400": (head(5 * MIB, "Authorization: Bearer right", "Content-Encoding: foo"), "malformed_request"),
     "400 two keys": (head(5 * MIB, "Authorization: Bearer right", "Authorization: Bearer right"), "malformed_request"),
-    "401 in chunks": (
-        head(None) + b"400000\r\n",
-        "invalid_api_key",
-    ),
+    "401 in chunks": (head(None) + b"400000\r\n", "invalid_api_key"),
 }
 
 

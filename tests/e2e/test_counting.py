@@ -1,5 +1,5 @@
 """Tokens of a prompt, by the server that would get it: each engine's own way, and what is done where there is none
-(R11.6)."""
+(R11.6); and what a request over Responses would cost, before it is sent (R8.15)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from tests.cases import every
-from tests.e2e.conftest import USER, function, gateway_before, post, serving, upstream_config
+from tests.e2e.conftest import USER, Gateway, function, gateway_before, post, sdk, serving, upstream_config
+from tests.e2e.responses_answers import RESPONSES, tool
 from tests.protocols.messages_wires import frames
+from toolwire.pipeline.conversations.stored import CONVERSATIONS
 from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 PATH = "/v1/messages/count_tokens"
-RESPONSES = "/v1/responses/input_tokens"
+COUNT = "/v1/responses/input_tokens"
+READ = tool("read_file", path="string")
 TOOL = {"name": "read", "input_schema": function("read", path="string")["function"]["parameters"]}
 BODY: dict[str, Any] = {"messages": USER, "tools": [TOOL]}
 
@@ -36,10 +39,7 @@ WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sglang": ({"preset": "sglang"}, {"/tokenize": {"tokens": [1] * 7, "count": 7}}),
     "llamacpp": ({"preset": "llamacpp"}, {"/apply-template": {"prompt": "hi"}, "/tokenize": {"tokens": [1] * 7}}),
     "unknown": ({}, {"/tokenize": {"count": 7}}),
-    "responses": (
-        {"kind": "openai_responses"},
-        {"/v1/responses/input_tokens": {"object": "response.input_tokens", "input_tokens": 7}},
-    ),
+    "responses": ({"kind": "openai_responses"}, {COUNT: {"object": "response.input_tokens", "input_tokens": 7}}),
     "messages": ({"kind": "anthropic_messages"}, {"/v1/messages/count_tokens": {"input_tokens": 7}}),
 }
 
@@ -69,7 +69,7 @@ async def test_the_server_counts_what_it_would_be_sent(way: str, mode: str) -> N
 async def test_a_client_of_responses_may_ask_too() -> None:
     body = {"input": "hi", "tools": [{"type": "function", **function("read", path="string")["function"]}]}
     async with gateway_before([answering(WAYS["vllm"][1])], backend={"preset": "vllm"}) as (server, _):
-        answer = await post(server, body, path=RESPONSES)
+        answer = await post(server, body, path=COUNT)
     assert answer.json() == {"object": "response.input_tokens", "input_tokens": 7}
 
 
@@ -161,3 +161,53 @@ async def test_what_it_cannot_count_of_one_request_says_nothing_of_others(monkey
     monkeypatch.setattr("toolwire.upstream.servers.http.COUNT_AGAIN_S", 0.0)
     async with gateway_before([counts]) as (server, _):
         assert [await source("poison"), await source("hi")] == ["estimate", "backend"]
+
+
+# --- over Responses -------------------------------------------------------------------------------------------------
+
+
+async def count(server: Any, **body: Any) -> int:
+    answer = await post(server, {"input": "hi", **body}, path=COUNT)
+    assert answer.status == 200, answer.body
+    counted = answer.json()
+    assert (counted.pop("object"), answer.headers["x-usage-source"]) == ("response.input_tokens", "estimate")
+    assert "x-usage-tokenizer" in answer.headers
+    (tokens,) = counted.values()
+    assert counted == {"input_tokens": tokens}
+    return int(tokens)
+
+
+def answered(upstream: Upstream) -> int:
+    """So many answers a server was asked for; it may be asked to count."""
+    return sum(asked.path != "/tokenize" for asked in upstream.requests)
+
+
+async def test_everything_is_counted_and_nobody_is_asked(gateway: Gateway) -> None:
+    async with Upstream([Say("Hello.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        bare = await count(server)
+        assert 0 < bare < await count(server, instructions="Be brief, whatever they ask you.")
+        assert bare < await count(server, input=[{"role": "user", "content": "hi, and how are you today?"}])
+        assert bare + 20 < await count(server, tools=[READ])  # as it is taught
+        assert await count(server, tools=[READ], tool_choice="none") < await count(server, tools=[READ])
+        assert answered(upstream) == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_conversation_before_is_counted_and_nothing_is_kept(gateway: Gateway, stream: bool) -> None:
+    async with Upstream([Say("A long answer. " * 50)]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        first = (await post(server, {"input": "hi"}, path=RESPONSES)).json()
+        assert await count(server, previous_response_id=first["id"], stream=stream) > await count(server) + 100
+        assert answered(upstream) == 1
+        assert not server.app[CONVERSATIONS].running
+        gone = await post(server, {"input": "hi", "previous_response_id": "resp_gone"}, path=COUNT)
+        assert (gone.status, gone.json()["error"]["code"]) == (400, "previous_response_not_found")
+
+
+async def test_the_sdk_counts(gateway: Gateway) -> None:
+    server = await gateway(script=["Hello."])
+    async with sdk(server) as client:
+        counted = await client.responses.input_tokens.count(model="m", input="hi", tools=[READ])
+    assert counted.object == "response.input_tokens"
+    assert counted.input_tokens == await count(server, tools=[READ])

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.cases import every, first_and_in_turn
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, read_config
+from tests.e2e.conftest import CHAT, USER, Gateway, function, post, upstream_config
 from tests.e2e.engines import page
 from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, says
 from toolwire.config import GatewayConfig
@@ -26,10 +26,7 @@ RECITED = (
 
 
 def config(url: str, **options: Any) -> GatewayConfig:
-    backend = {"url": url, **options.pop("backend", {"preset": "llamacpp"})}
-    route = {"model": "m", "backend": "s"}
-    defaults = {"retry": {"attempts": 1}, **options}
-    return read_config({"backends": {"s": backend}, "routes": [route], "defaults": defaults})
+    return upstream_config(url, backend=options.pop("backend", {"preset": "llamacpp"}), defaults=options)
 
 
 def body(path: str, *, stream: bool, choice: Any = "auto") -> dict[str, Any]:

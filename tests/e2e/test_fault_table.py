@@ -13,8 +13,6 @@ import gzip
 import itertools
 import logging
 import os
-import socket
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -282,20 +280,11 @@ def grown(before: dict[str, float], after: dict[str, float], family: str) -> dic
     return {name: value for name, value in found.items() if value}
 
 
-@pytest.fixture
-def closed_port() -> Iterator[int]:
-    """A port that is taken, so that no server of the test gets it, and at which nobody listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield taken.getsockname()[1]
-
-
 @pytest.mark.parametrize("name", FAULTS)
-async def test_a_fault_of_the_server(name: str, caplog: pytest.LogCaptureFixture, closed_port: int) -> None:
+async def test_a_fault_of_the_server(name: str, caplog: pytest.LogCaptureFixture, nobody: str) -> None:
     fault = FAULTS[name]
     caplog.set_level(logging.INFO, "toolwire.access")
     async with Upstream([fault.script]) as upstream:
-        nobody = f"http://127.0.0.1:{closed_port}"
         url = nobody if name == "refused" else upstream.url
         timeouts = {fault.short: SHORT_S} if fault.short else {}
         backend = {"api_key": KEY, "timeouts": timeouts}

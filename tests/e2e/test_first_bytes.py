@@ -62,11 +62,7 @@ REFUSED = {
     "an unknown expectation": (head(len(BODY), "Expect: foo") + BODY, 417, "expectation_failed"),
     "at a path that is none": (head(len(BODY), "Expect: foo", path="/none") + BODY, 417, "expectation_failed"),
     "two expectations": (head(len(BODY), "Expect: 100-continue, foo") + BODY, 417, "expectation_failed"),
-    "chunks in HTTP/1.0": (
-        chunked_head().replace(b"HTTP/1.1", b"HTTP/1.0") + ONE_CHUNK,
-        400,
-        "malformed_request",
-    ),
+    "chunks in HTTP/1.0": (chunked_head().replace(b"HTTP/1.1", b"HTTP/1.0") + ONE_CHUNK, 400, "malformed_request"),
     "chunks and a length in HTTP/1.0": (line("HTTP/1.0", "Transfer-Encoding: chunked"), 400, "malformed_request"),
     "another transfer coding": (
         chunked_head(coding="gzip, chunked") + b"3\r\nabc\r\n0\r\n\r\n",

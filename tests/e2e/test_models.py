@@ -27,14 +27,6 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for_servers(monkeypatch, 5.0)
 
 
-@pytest.fixture
-async def gone() -> str:
-    """The address of a server that is not there."""
-    async with Upstream() as server:
-        url = server.url
-    return url
-
-
 def config(backends: dict[str, Any], *routes: dict[str, Any]) -> Any:
     return read_config({"backends": backends, "routes": list(routes)} if routes else {"backends": backends})
 
@@ -46,8 +38,8 @@ async def listed(server: Any, path: str = "/v1/models") -> tuple[int, Any]:
 
 
 @every("path", ["/v1/models", "/v1/models/m"])
-async def test_a_dead_server_is_named(gateway: Gateway, gone: str, path: str) -> None:
-    status, body = await listed(await gateway(config({"gpu": {"url": gone}})), path)
+async def test_a_dead_server_is_named(gateway: Gateway, nobody: str, path: str) -> None:
+    status, body = await listed(await gateway(config({"gpu": {"url": nobody}})), path)
     assert (status, body["error"]["code"]) == (502, "upstream_disconnected")
     assert '"gpu"' in body["error"]["message"]
     assert "127.0.0.1" not in body["error"]["message"]
@@ -68,10 +60,10 @@ async def test_what_is_no_model_server_is_named(
     assert word in body["error"]["message"]
 
 
-async def test_a_dead_server_hides_no_other(gateway: Gateway, gone: str) -> None:
+async def test_a_dead_server_hides_no_other(gateway: Gateway, nobody: str) -> None:
     """Neither one of the same route nor another route's names; and where all are dead the fallback may say."""
     async with Upstream() as server:
-        servers = {"dead": {"url": gone}, "alive": {"url": server.url}}
+        servers = {"dead": {"url": nobody}, "alive": {"url": server.url}}
         shared = await gateway(config(servers, {"model": "*", "backends": ["dead", "alive"]}))
         fallback = await gateway(config(servers, {"model": "*", "backend": "dead", "fallback": ["alive"]}))
         named = await gateway(config(servers, {"model": "known", "backend": "dead"}, {"model": "*", "backend": "dead"}))
@@ -82,13 +74,13 @@ async def test_a_dead_server_hides_no_other(gateway: Gateway, gone: str) -> None
         assert (await listed(named, "/v1/models/other"))[0] == 502
 
 
-async def test_a_route_that_renames_whatever_comes(gateway: Gateway, gone: str) -> None:
+async def test_a_route_that_renames_whatever_comes(gateway: Gateway, nobody: str) -> None:
     """As `serve --model NAME`."""
     async with Upstream() as server:
         alive = await gateway(
             config({"gpu": {"url": server.url}}, {"model": "*", "backend": "gpu", "upstream_model": "n"})
         )
-        dead = await gateway(config({"gpu": {"url": gone}}, {"model": "*", "backend": "gpu", "upstream_model": "n"}))
+        dead = await gateway(config({"gpu": {"url": nobody}}, {"model": "*", "backend": "gpu", "upstream_model": "n"}))
         assert [entry["id"] for entry in (await listed(alive))[1]["data"]] == ["n"]
         assert (await listed(dead))[0] == 502
 
@@ -101,16 +93,16 @@ def told(name: str, log: str) -> list[str]:
     return [line for line in log.splitlines() if f'Backend "{name}"' in line and "Requests for it fail" in line]
 
 
-async def test_the_log_names_servers_that_are_no_good(tmp_path: Path, gone: str) -> None:
+async def test_the_log_names_servers_that_are_no_good(tmp_path: Path, nobody: str) -> None:
     """Once, however many workers there are, and without the password; nobody waits for it."""
     async with Upstream() as good, Upstream() as wrong, Upstream() as silent:
         wrong.listing = Answer([b"404 page not found"], status=404)
         silent.listing = Answer([], hang=True)
         backends = {
             "good": {"url": good.url},
-            "dead": {"url": gone.replace("http://", "http://me:hunter2@")},
+            "dead": {"url": nobody.replace("http://", "http://me:hunter2@")},
             "wrong": {"url": wrong.url},
-            "checked": {"url": gone, "health_path": "/health"},
+            "checked": {"url": nobody, "health_path": "/health"},
             "silent": {"url": silent.url},
         }
         reasons = {"dead": "cannot be reached", "wrong": "404", "checked": "does not answer", "silent": " within "}
@@ -186,11 +178,7 @@ async def test_what_is_known_of_a_model(gateway: Gateway) -> None:
             api_key="none", base_url=str(started.make_url("/")), http_client=None
         ) as sdk:
             (model,) = [model async for model in sdk.models.list()]
-        assert (model.id, model.max_input_tokens, model.created_at.timestamp()) == (
-            "org/m:7b",
-            4096,
-            body["created"],
-        )
+        assert (model.id, model.max_input_tokens, model.created_at.timestamp()) == ("org/m:7b", 4096, body["created"])
 
 
 async def test_codex_finds_its_own_list(gateway: Gateway) -> None:

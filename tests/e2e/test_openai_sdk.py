@@ -113,10 +113,7 @@ CASES = {
         taught=("read_file",),
     ),
     "named, another": Case(
-        text=B,
-        got=Got(B, (), "stop"),
-        request={"tool_choice": named("read_file")},
-        taught=("read_file",),
+        text=B, got=Got(B, (), "stop"), request={"tool_choice": named("read_file")}, taught=("read_file",)
     ),
     "allowed_tools": Case(
         text=f"{A} {B}",
@@ -128,9 +125,7 @@ CASES = {
         text=f"Both.\n{A}\n{B}\n{A}", got=Got("Both.", (CALL_A, CALL_B, CALL_A), "tool_calls"), request={}
     ),
     "not parallel": Case(
-        text=f"One.\n{A}\n{B}",
-        got=Got("One.", (CALL_A,), "tool_calls"),
-        request={"parallel_tool_calls": False},
+        text=f"One.\n{A}\n{B}", got=Got("One.", (CALL_A,), "tool_calls"), request={"parallel_tool_calls": False}
     ),
     "no arguments": Case(
         text='<tool_call>{"name":"list_files"}</tool_call>',
@@ -231,9 +226,7 @@ async def test_the_sdks_own_pydantic_tools(gateway: Gateway) -> None:
     async with (
         sdk(server) as client,
         client.chat.completions.stream(
-            model="m",
-            messages=USER,
-            tools=[openai.pydantic_function_tool(ReadFile)],
+            model="m", messages=USER, tools=[openai.pydantic_function_tool(ReadFile)]
         ) as events,
     ):
         (call,) = (await events.get_final_completion()).choices[0].message.tool_calls or ()

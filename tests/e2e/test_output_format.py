@@ -12,12 +12,7 @@ from tests.e2e.conftest import CHAT, USER, function, gateway_before, post
 from tests.e2e.meaning import RESPONSES
 from toolwire.testing import Say
 
-SCHEMA = {
-    "type": "object",
-    "properties": {"n": {"type": "integer"}},
-    "required": ["n"],
-    "additionalProperties": False,
-}
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 FORM = {"name": "number", "schema": SCHEMA, "strict": True}
 BODIES: dict[str, dict[str, Any]] = {
     CHAT: {"messages": USER, "response_format": {"type": "json_schema", "json_schema": FORM}},

@@ -114,12 +114,8 @@ async def test_servers_of_one_route_get_their_own_only(kind: type[Server]) -> No
     first, second = listening(kind), listening(kind)
     first.name = "one"
     async with Upstream([first]) as one, Upstream([second]) as other:
-        backends = {
-            name: {"kind": kind.kind, "url": up.url, "identify_s": None, **kind.facts}
-            for name, up in (("one", one), ("two", other))
-        }
         routes = [{"model": "*", "backends": ["one", "two"], "balance": "round_robin"}]
-        config = read_config({"backends": backends, "routes": routes, "defaults": {"mode": "native"}})
+        config = two(first, second, (one, other), routes=routes)
         async with serving(config) as gateway:
             for number, client in enumerate(CLIENTS, SERVERS.index(kind)):
                 await client(stream=number % 2 > 0).run(gateway)

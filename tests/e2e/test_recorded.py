@@ -119,6 +119,3 @@ async def test_recorded_requests_without_tools_pass_unchanged(stream: bool, mode
             answer = await post(server, raw)
             assert upstream.requests[-1].body == raw, path
             assert answer.body == (b"".join(STREAM) if stream else WHOLE), path
-
-
-# --- with calls in the history --------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Large whole answers that pass as bytes: a client that reads nothing costs little, and what is wrong with them ends
-the connection."""
+"""Large whole answers that pass as bytes: they pass as they are, and what is wrong with them ends the connection. For a
+client that reads nothing: `test_backpressure.py`."""
 
 from __future__ import annotations
 
@@ -14,34 +14,12 @@ import pytest
 from tests.e2e.conftest import read_config
 from tests.e2e.edge import Gateway, head, running
 from tests.e2e.speaking import JSON
-from tests.e2e.test_backpressure import KEPT_BYTES, MB, SYSTEM_BYTES, Flood, ask, config, stands_still, traced, unread
-from tests.waiting import GUARD_S, until
+from tests.e2e.test_backpressure import ask, config
+from tests.waiting import GUARD_S
 from toolwire.config import GatewayConfig
 from toolwire.testing import Answer, Upstream
 
-PATHS = {"/v1/embeddings": {"model": "m", "input": "hi"}, "/tokenize": {"model": "m", "content": "hi"}}
-NUMBERS = b"-0.0123456789," * 5_000
-LARGE = {"limits": {"reply_bytes": 400 * MB}}
-
-
-@pytest.mark.parametrize("path", ["/v1/embeddings", "/tokenize"])
-async def test_a_client_that_reads_nothing_costs_little(path: str) -> None:
-    flood = Flood(b'{"data":[{"embedding":[', again=NUMBERS)
-    async with (
-        Upstream([Answer(flood, headers=JSON)]) as upstream,
-        running(config(upstream.url, **LARGE)) as gateway,
-    ):
-        raw = json.dumps(PATHS[path]).encode()
-        async with traced() as grown:
-            with gateway.asking(head(len(raw), path=path) + raw, buffer=8192):
-                asked = await upstream.next_request()
-                await stands_still(flood)
-                assert 0 < flood.sent < SYSTEM_BYTES
-                assert unread(gateway) < MB
-                assert grown() < KEPT_BYTES
-            async with asyncio.timeout(GUARD_S):
-                await asked.dropped.wait()
-                await until(lambda: not gateway.host.server.open)
+BODY = {"model": "m", "input": "hi"}
 
 
 def vectors(values: int, value: float = 0.123456789, **more: Any) -> bytes:
@@ -62,11 +40,8 @@ def body_of(got: bytes) -> bytes:
 
 
 async def passed(said: list[bytes], **sections: Any) -> bytes:
-    async with (
-        Upstream([Answer(said, headers=JSON)]) as upstream,
-        running(config(upstream.url, **sections)) as gateway,
-    ):
-        return (await ask(gateway, upstream, "/v1/embeddings", PATHS["/v1/embeddings"]))[1]
+    async with Upstream([Answer(said, headers=JSON)]) as upstream, running(config(upstream.url, **sections)) as gateway:
+        return (await ask(gateway, upstream, "/v1/embeddings", BODY))[1]
 
 
 async def test_a_large_answer_passes_byte_for_byte_and_may_hold_any_number_of_values() -> None:
@@ -106,7 +81,7 @@ async def test_a_secret_does_not_get_out_however_it_is_cut() -> None:
 
 async def _is_cut(gateway: Gateway, upstream: Upstream, *hidden: bytes) -> None:
     """The client gets a part of the answer, and sees that it is not all of it."""
-    raw = json.dumps(PATHS["/v1/embeddings"]).encode()
+    raw = json.dumps(BODY).encode()
     got = bytearray()
     async with gateway.connection() as (reader, writer), asyncio.timeout(GUARD_S):
         writer.write(head(len(raw), "Connection: close", path="/v1/embeddings") + raw)
@@ -147,5 +122,5 @@ async def test_tokens_are_counted_against_limits(size: int, tokens: int, second:
 
 
 def _request() -> bytes:
-    raw = json.dumps(PATHS["/v1/embeddings"]).encode()
+    raw = json.dumps(BODY).encode()
     return head(len(raw), "Connection: close", path="/v1/embeddings") + raw

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, Gateway, post, read_config
+from tests.e2e.conftest import CHAT, Gateway, post, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES, ended, every_client, meant, says
 from tests.e2e.test_cut_calls import asking
 from tests.waiting import GUARD_S
@@ -23,9 +23,7 @@ def block(path: str) -> str:
 
 
 def config(url: str, **options: Any) -> GatewayConfig:
-    backend = {"url": url, **options.pop("backend", {"preset": "llamacpp"})}
-    defaults = {"retry": {"attempts": 1}, **options}
-    return read_config({"backends": {"s": backend}, "routes": [{"model": "m", "backend": "s"}], "defaults": defaults})
+    return upstream_config(url, backend=options.pop("backend", {"preset": "llamacpp"}), defaults=options)
 
 
 def body(path: str, *, stream: bool, choice: str = "required") -> dict[str, Any]:

@@ -239,10 +239,7 @@ async def test_signs_of_life_while_a_block_is_held_back(gateway: Gateway, kind: 
         config = upstream_config(upstream.url, server={"keepalive_s": 0.05}, defaults={"responses": keepalive})
         server = await gateway(config)
         body = {"model": "m", "input": "hi", "tools": [READ], "stream": True}
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(server.make_url(RESPONSES), json=body) as response,
-        ):
+        async with aiohttp.ClientSession() as session, session.post(server.make_url(RESPONSES), json=body) as response:
             read = b""
             while read.partition(b"output_text.delta")[2].count(sign) < 2:
                 read += await response.content.readany()

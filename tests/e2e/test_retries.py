@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -57,11 +56,6 @@ def check_once(answer: WireAnswer, text: str, *, stream: bool) -> None:
     assert "".join(choice["delta"].get("content") or "" for choice in choices) == text
     assert [choice["delta"]["role"] for choice in choices if "role" in choice["delta"]] == ["assistant"]
     assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == ["stop"]
-
-
-def closed_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 def _cut(asked: Asked) -> Answer:
@@ -219,10 +213,9 @@ async def test_after_the_last_try_the_client_gets_the_last_error(gateway: Gatewa
     assert len(upstream.requests) == 2
 
 
-async def test_the_fallback_goes_in_order(gateway: Gateway) -> None:
+async def test_the_fallback_goes_in_order(gateway: Gateway, nobody: str) -> None:
     async with asyncio.timeout(GUARD_S), Upstream([Refuse(500)]) as two, Upstream([Say("fine")]) as three:
-        urls = (closed_port(), two.url, three.url)
-        answer = await post(await gateway(config(*urls)), ask([], stream=True))
+        answer = await post(await gateway(config(nobody, two.url, three.url)), ask([], stream=True))
     check_once(answer, "fine", stream=True)
     assert (len(two.requests), len(three.requests)) == (1, 1)
 

@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
+from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, USER, function, get, post, sdk, serving, upstream_config
 from tests.waiting import GUARD_S, until
 from toolwire.pipeline.handlers.status import SERVER_TOOLS
@@ -40,12 +41,8 @@ def handle_tool_call(tool_name, tool_input):
 """
 
 
-def block(name: str, **arguments: Any) -> str:
-    return f"<tool_call>{json.dumps({'name': name, 'arguments': json.dumps(arguments)})}</tool_call>"
-
-
-ADD = block("add", a=1, b=2)
-WAIT = block("wait")
+ADD = block("add", {"a": 1, "b": 2})
+WAIT = block("wait", {})
 
 
 @pytest.fixture
@@ -97,11 +94,7 @@ async def test_chat_with_the_real_client(folder: Path) -> None:
 async def test_responses_with_the_real_client(folder: Path, exposed: bool, ids: str) -> None:
     options = {"expose_server_tools": exposed, "responses": {"ids": ids}}
     script = [Say("Let me see.", ADD), Say("It is 3."), Say("Still 3.")]
-    async with (
-        Upstream(script) as upstream,
-        before(folder, upstream, options=options) as server,
-        sdk(server) as client,
-    ):
+    async with Upstream(script) as upstream, before(folder, upstream, options=options) as server, sdk(server) as client:
         answer = await client.responses.create(model="m", input="hi")
         kinds = ["message", "function_call", "function_call_output", "message"] if exposed else ["message"]
         assert [item.type for item in answer.output] == kinds
@@ -222,10 +215,7 @@ async def test_signs_of_life_while_a_tool_runs(folder: Path) -> None:
 
 async def test_where_the_modules_stand_is_shown_to_those_with_a_key(folder: Path) -> None:
     (folder / "broken.py").write_text("TOOLS = 7")
-    async with (
-        Upstream([Say("x")]) as upstream,
-        before(folder, upstream, auth={"keys": ["secret"]}) as server,
-    ):
+    async with Upstream([Say("x")]) as upstream, before(folder, upstream, auth={"keys": ["secret"]}) as server:
         assert (await get(server, "/admin/tools")).status == 401
         shown = (await get(server, "/admin/tools", headers={"x-api-key": "secret"})).json()
         assert shown["folder"] == str(folder)
@@ -238,7 +228,7 @@ async def test_where_the_modules_stand_is_shown_to_those_with_a_key(folder: Path
 async def test_a_tool_of_the_clients_group_with_the_name_of_ours_is_the_clients(folder: Path) -> None:
     inner = {"type": "function", **function("add", x="integer")["function"]}
     group = {"type": "namespace", "name": "mine", "description": "x", "tools": [inner]}
-    async with Upstream([Say(block("mine__add", x=1))]) as upstream, before(folder, upstream) as server:
+    async with Upstream([Say(block("mine__add", {"x": 1}))]) as upstream, before(folder, upstream) as server:
         answer = (await post(server, {"input": "hi", "tools": [group]}, path="/v1/responses")).json()
     (call,) = answer["output"]
     assert (call["type"], call["namespace"], call["name"]) == ("function_call", "mine", "add")

@@ -55,11 +55,7 @@ def upstream_turn(gate: asyncio.Event) -> Callable[[Any], Any]:
 
 
 def config(upstream: Upstream, **server: Any) -> dict[str, Any]:
-    return {
-        "server": {"port": 0, **server},
-        "backends": {"up": {"url": upstream.url}},
-        "store": {"kind": "sqlite"},
-    }
+    return {"server": {"port": 0, **server}, "backends": {"up": {"url": upstream.url}}, "store": {"kind": "sqlite"}}
 
 
 class Client:
@@ -208,10 +204,7 @@ async def test_during_the_delay_connections_are_taken_and_end_with_their_answer(
 
 
 async def test_idle_connections_are_closed_and_do_not_hold_up_the_end(tmp_path: Path) -> None:
-    async with (
-        Upstream([Say("Hello")]) as upstream,
-        running(tmp_path, config(upstream)) as gateway,
-    ):
+    async with Upstream([Say("Hello")]) as upstream, running(tmp_path, config(upstream)) as gateway:
         port = int(gateway.url.rpartition(":")[2])
         used = await asyncio.open_connection("127.0.0.1", port)
         used[1].write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -169,11 +168,9 @@ async def test_when_all_are_left_alone(gateway: Gateway, stream: bool) -> None:
 # --- health ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_is_down_gets_nothing(gateway: Gateway) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        closed = f"http://127.0.0.1:{taken.getsockname()[1]}"
+async def test_a_server_that_is_down_gets_nothing(gateway: Gateway, nobody: str) -> None:
     async with asyncio.timeout(GUARD_S), Upstream([Say("b")]) as b:
-        server = await gateway(config({"a": closed, "b": b.url}, {"health_check_s": 0.02}, backends=["a", "b"]))
+        server = await gateway(config({"a": nobody, "b": b.url}, {"health_check_s": 0.02}, backends=["a", "b"]))
         page = await until(server, "/metrics", 'toolwire_backend_up{backend="a"} 0.0')
         page = await until(server, "/metrics", 'toolwire_backend_up{backend="b"} 1.0')
         assert 'toolwire_backend_up{backend="a"} 0.0' in page
@@ -237,11 +234,7 @@ def test_check_shows_the_servers() -> None:
             "routes[0].options.bad_answers.reask: needs `reask`",
         ),
         (
-            {
-                "backend": "a",
-                "options": {"bad_answers": {"reask": 1}},
-                "chain": ["arguments", "reask", "forwarding"],
-            },
+            {"backend": "a", "options": {"bad_answers": {"reask": 1}}, "chain": ["arguments", "reask", "forwarding"]},
             "routes[0].chain[1]: `reask` needs `arguments` further in, which detects bad answers",
         ),
     ],

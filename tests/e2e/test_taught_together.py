@@ -146,10 +146,7 @@ async def test_a_refusal_in_a_stream_is_seen_although_another_request_was_taken_
             return replace(in_band(PARSE), wait=taken)
         return TAUGHT(asked)
 
-    async with (
-        Upstream([script]) as up,
-        serving(behind(up, {"preset": "llamacpp"}, "prompt")) as server,
-    ):
+    async with Upstream([script]) as up, serving(behind(up, {"preset": "llamacpp"}, "prompt")) as server:
         other = asyncio.create_task(post(server, asks("required", WRITE, stream=True)))
         await up.next_request()
         assert called(await post(server, asks("required", READ, stream=True)))

@@ -62,9 +62,7 @@ async def test_the_template_writes_the_tools_and_the_gateway_reads_the_call(kind
 
 HISTORY = {
     path: history(
-        path,
-        [("call_1", "read", {"path": "a"}, "one"), ("call_2", "read", {"path": "b"}, "two")],
-        said="Now.",
+        path, [("call_1", "read", {"path": "a"}, "one"), ("call_2", "read", {"path": "b"}, "two")], said="Now."
     )
     for path in CLIENTS
 }

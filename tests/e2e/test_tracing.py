@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import os
-import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import function, mock_config, post, read_config, serving, upstream_config
+from tests.e2e.conftest import function, gateway_before, mock_config, post, read_config, serving, upstream_config
 from tests.waiting import GUARD_S, until
 from toolwire.app import create_app
 from toolwire.config import TelemetryConfig
@@ -135,11 +134,7 @@ async def test_spans_of_an_exchange(stream: bool) -> None:
     assert tokens == {"input": 12, "output": 7}
     assert ("gen_ai.client.operation.time_to_first_chunk" in metrics) is stream
     ((common, served),) = metrics["gen_ai.server.request.duration"]
-    assert common == {
-        "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": "toolwire",
-        "gen_ai.request.model": "m",
-    }
+    assert common == {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "toolwire", "gen_ai.request.model": "m"}
     assert served.count == 1
     for name in ("time_to_first_token", "time_per_output_token"):
         assert (f"gen_ai.server.{name}" in metrics) is stream
@@ -360,18 +355,11 @@ async def test_a_collector_cannot_send_the_headers_elsewhere(monkeypatch: pytest
     assert other.requests == []
 
 
-async def test_a_collector_that_is_away_costs_nothing_but_spans(caplog: pytest.LogCaptureFixture) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # not listening
-        port = nobody.getsockname()[1]
-        settings = {"otlp_endpoint": f"http://127.0.0.1:{port}", "flush_s": 0.05}
-        async with (
-            asyncio.timeout(GUARD_S),
-            Upstream([Say("hi")]) as upstream,
-            serving(upstream_config(upstream.url, telemetry=settings)) as server,
-        ):
-            for _ in range(5):
-                assert (await post(server, ASK)).status == 200
+async def test_a_collector_that_is_away_costs_nothing_but_spans(caplog: pytest.LogCaptureFixture, nobody: str) -> None:
+    config = {"telemetry": {"otlp_endpoint": nobody, "flush_s": 0.05}}
+    async with asyncio.timeout(GUARD_S), gateway_before([Say("hi")], **config) as (server, _):
+        for _ in range(5):
+            assert (await post(server, ASK)).status == 200
     await until(lambda: not any("otel" in thread.name.lower() for thread in threading.enumerate()))
     said = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert all(record.name == "toolwire.telemetry" for record in said), said

@@ -103,10 +103,7 @@ async def test_a_call_that_a_stream_took_for_a_thought_is_made() -> None:
 @BOTH
 @pytest.mark.parametrize("options", [{"mode": "native"}, {"reasoning": {"preopened": False}}], ids=str)
 async def test_what_is_configured_binds(path: str, options: dict[str, Any]) -> None:
-    async with (
-        Upstream([Say(*THINKS)]) as upstream,
-        serving(upstream_config(upstream.url, defaults=options)) as server,
-    ):
+    async with Upstream([Say(*THINKS)]) as upstream, serving(upstream_config(upstream.url, defaults=options)) as server:
         for stream in (False, True):
             assert await ask(server, path, stream=stream) == SHOWN
         assert await counted(server) == {}

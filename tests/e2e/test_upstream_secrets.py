@@ -25,11 +25,7 @@ OTHERS_KEY = "the-key-of-another-server-77"
 TOOL = function("read_file", path="string")
 HEL = chunk({"role": "assistant", "content": "Hel"})
 DONE = frame("[DONE]")
-SAYS: dict[str, str] = {
-    "its key": KEY,
-    "a header's": HEADER_KEY,
-    "another server's": OTHERS_KEY,
-}
+SAYS: dict[str, str] = {"its key": KEY, "a header's": HEADER_KEY, "another server's": OTHERS_KEY}
 
 
 WAYS: list[tuple[str, list[Any], bool]] = [

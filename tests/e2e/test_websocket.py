@@ -30,10 +30,7 @@ async def test_the_events_are_those_of_the_stream(gateway: Gateway, path: str, t
     server = await gateway(script=[{"text": text}, {"text": text}], responses={"done_marker": True})
     body = {"input": "hi", "tools": [TOOL]}
     over_http = read_events((await post(server, {**body, "stream": True}, path=path)).body, marker=True)
-    async with (
-        aiohttp.ClientSession() as session,
-        session.ws_connect(server.make_url(path)) as raw,
-    ):
+    async with aiohttp.ClientSession() as session, session.ws_connect(server.make_url(path)) as raw:
         socket = Socket(raw)
         await socket.create(**body)
         events = await socket.events()

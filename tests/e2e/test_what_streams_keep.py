@@ -1,4 +1,5 @@
-"""Memory of an open stream: it keeps neither the body nor the prompt of a large request (R34.3)."""
+"""Memory of an open stream: it keeps neither the body nor the prompt of a large request (R34.3). A connection that
+waits for its next request holds nothing of the last one, though aiohttp's loop keeps its request and its answer."""
 
 from __future__ import annotations
 
@@ -7,21 +8,25 @@ import gc
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import cache
 from itertools import chain
 from typing import Any
 
+import orjson
 import pytest
 
 from bench import corpus
 from bench.load import Ask
 from tests.cases import first_and_in_turn
+from tests.e2e import edge
 from tests.e2e.known import PATHS
 from tests.waiting import until
 from toolwire.configuration.settings import load
 from toolwire.ingress.known_conversations import KnownConversation
 from toolwire.known.past import Past
 from toolwire.model import Message, Text
+from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.server.process import gateway
 from toolwire.server.simulated import SimulatedGateway
 
@@ -116,3 +121,52 @@ async def test_streams_of_one_conversation_share_its_messages(api: str, mode: st
             assert alive(KnownConversation) == 1
             held.append(alive(Message))
     assert held[1] < held[0] + 3 * 20, "few messages for each further turn"
+
+
+# --- connections that wait ------------------------------------------------------------------------------------------
+
+LONG = 300_000
+CONNECTIONS = 5
+
+
+def held() -> list[str]:
+    """The kinds of objects that hold a text as long as a body, and of exchanges; of those that are not frozen."""
+    found = []
+    for item in gc.get_objects():
+        if isinstance(item, Exchange):
+            found.append("Exchange")
+        elif not isinstance(item, type):
+            values = (_value(item, name) for name in _names(type(item)))
+            if any(isinstance(value, bytes | str) and len(value) >= LONG for value in values):
+                found.append(type(item).__name__)
+    return found
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """The slots of a class."""
+    of_each = [base.__dict__.get("__slots__", ()) for base in kind.__mro__]
+    return tuple(name for slots in of_each for name in ((slots,) if isinstance(slots, str) else slots))
+
+
+def _value(item: Any, name: str) -> object:
+    try:
+        return object.__getattribute__(item, name)
+    except AttributeError:
+        return None
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_an_idle_connection_holds_nothing_of_its_last_request(path: str) -> None:
+    messages = {"messages": [{"role": "user", "content": "x" * LONG}]}
+    body = orjson.dumps({"model": "m", **(messages if path.endswith("completions") else {"input": "x" * LONG})})
+    only_what_is_new()
+    async with edge.starting() as start, AsyncExitStack() as stack:
+        server = await start(script=("Hello.",) * CONNECTIONS, store={"kind": "none"})
+        for _ in range(CONNECTIONS):
+            reader, writer = await stack.enter_async_context(server.connection())
+            writer.write(edge.head(len(body), path=path) + body)
+            assert await edge.answered(reader) == 200
+        gc.collect()
+        left = held()
+        assert len(left) < CONNECTIONS, left

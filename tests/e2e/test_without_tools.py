@@ -66,6 +66,3 @@ async def test_several_servers_have_to_agree_on_images(gateway: Gateway) -> None
             )
             answers = [await post(started, asked_with(RESPONSES), path=RESPONSES) for _ in range(2)]
             assert [answer.status for answer in answers] == [status] * 2
-
-
-# --- items that a text server has no place for ----------------------------------------------------------------------

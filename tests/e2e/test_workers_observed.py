@@ -1,5 +1,5 @@
-"""Metrics and captures of a gateway with several workers, as processes: whichever worker is asked, it speaks for
-all."""
+"""A gateway with several workers, as processes: whichever worker is asked, it speaks for all. Metrics and captures; and
+reasoning that comes back to another worker, after one has died, and after a reload: without a store (R28.3)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ import os
 import signal
 import socket
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import aiohttp
 import pytest
+from aiohttp.test_utils import TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.conftest import CHAT, USER
 from tests.e2e.processes import Process, running
+from tests.e2e.reasoning_servers import SAID, DeepSeek, ResponsesClient
 from tests.waiting import until
+from toolwire.testing import Upstream
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="several workers need SO_REUSEPORT")
 
@@ -89,3 +94,34 @@ async def test_the_sum_is_exact_and_outlives_a_worker(tmp_path: Path) -> None:
         gateway.signal(signal.SIGTERM)
         assert await gateway.end() == 0
     assert not [path for path in tmp_path.iterdir() if path.is_dir()], "nothing is left behind"  # noqa: ASYNC240
+
+
+CONVERSATIONS = 8
+
+
+async def test_any_worker_opens_what_another_one_sealed(tmp_path: Path) -> None:
+    """R28.3: each request has a connection of its own, so any worker may get it."""
+    model = DeepSeek()
+    async with Upstream([model]) as up:
+        config: dict[str, Any] = {
+            "server": {"port": 0, "workers": 2, "log_format": "json"},
+            "backends": {"m": {"kind": "openai_chat", "url": up.url, "identify_s": None}},
+            "defaults": {"mode": "native"},
+            "store": {"kind": "none"},
+        }
+        async with running(tmp_path, config) as process:
+            server = cast(TestServer, SimpleNamespace(make_url=lambda path: process.url + path))
+            clients = [ResponsesClient(stream=number % 2 == 1) for number in range(CONVERSATIONS)]
+            for client in clients:
+                await client.ask(server)
+            await process.reload()
+            for client in clients:
+                await client.ask(server)
+            os.kill(process.workers()[0], signal.SIGKILL)
+            for client in clients:
+                await client.ask(server)
+            assert [await client.ask(server) for client in clients] == [SAID] * CONVERSATIONS
+            lines = [json.loads(line) for line in process.log.splitlines()]
+            answered = {line["pid"] for line in lines if line["logger"] == "toolwire.access"}
+            assert len(answered) > 1
+    assert model.faults == []

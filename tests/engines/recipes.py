@@ -216,14 +216,7 @@ def _sglang(kept: Kept, port: int) -> Sequence[str]:
 RECIPES: Final[Mapping[str, Recipe]] = {
     one.name: one
     for one in (
-        Recipe(
-            "llamacpp",
-            "llama.cpp",
-            "xllamacpp",
-            [("xllamacpp==2026.10.11549",)],
-            _llamacpp,
-            unpacked=False,
-        ),
+        Recipe("llamacpp", "llama.cpp", "xllamacpp", [("xllamacpp==2026.10.11549",)], _llamacpp, unpacked=False),
         Recipe(
             "vllm",
             "vLLM",

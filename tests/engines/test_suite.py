@@ -13,15 +13,7 @@ import pytest
 
 from tests.e2e.conftest import serving, upstream_config
 from tests.engines import results
-from tests.engines.asking import (
-    HELLO,
-    HISTORY,
-    PROTOCOLS,
-    QUESTION,
-    TOOLS,
-    Ask,
-    Protocol,
-)
+from tests.engines.asking import HELLO, HISTORY, PROTOCOLS, QUESTION, TOOLS, Ask, Protocol
 from tests.engines.suite import SITUATIONS, EngineBroken, Missing, Run, Server, Situation, configuration, expect, play
 from tests.engines.tap import Tap
 from tests.protocols.wires import chunk

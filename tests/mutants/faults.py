@@ -353,7 +353,7 @@ FAULTS: Final = (
     Fault(
         "ids-in-another-form", "proxy/protocols/chat/request_writer.py",
         "at_most(ID_CHARS, as_written(result.call_id))", "at_most(ID_CHARS, result.call_id)",
-        "a server gets an id back that it did not write", ("tests/e2e/test_repeated_ids.py",),
+        "a server gets an id back that it did not write", ("tests/e2e/test_call_ids.py",),
     ),
     Fault(
         "coercion-of-several-readings", "proxy/call_policy/coercion.py",

@@ -5,25 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-from collections.abc import Iterator
-
-import pytest
 
 from tests.cases import every
 from tests.waiting import GUARD_S
 from toolwire.testing import TAKING, Upstream
 
 
-@pytest.fixture
-def frozen() -> Iterator[None]:
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.mark.usefixtures("frozen")
 @every("turns", range(TAKING + 2))
 async def test_a_connection_that_comes_at_the_end_is_closed(turns: int) -> None:
+    gc.freeze()
     with socket.socket() as client:
         async with asyncio.timeout(GUARD_S):
             async with Upstream() as server:
