@@ -82,8 +82,6 @@ def test_one_process_serves_and_ends_gracefully(
     assert "Traceback" not in said
 
 
-
-
 ONE_CALL = """
 from toolwire.extras.demo import walkthrough
 
