@@ -59,6 +59,18 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return of_run.parent if "PYTEST_XDIST_WORKER" not in os.environ else of_run.parent.parent
 
 
+@pytest.fixture(scope="session")
+def agents() -> Any:
+    """The package `openai-agents`, which takes two seconds to import: nobody needs to, only to know which tests there
+    are."""
+    return pytest.importorskip("agents", reason="needs openai-agents")
+
+
+@pytest.fixture(scope="session")
+def codex_program(shared: Path) -> Path:
+    return install("codex", shared) / "node_modules" / ".bin" / "codex"
+
+
 @pytest.fixture
 def node(shared: Path, tmp_path: Path) -> Node:
     """`await node("openai_chat.mjs", [(server, ...), ...])`: what the script reported of each task. It fails with what
@@ -85,20 +97,12 @@ def node(shared: Path, tmp_path: Path) -> Node:
     return run
 
 
-async def execute(
-    *command: str, cwd: Path, env: dict[str, str] | None = None, timeout_s: float = PROGRAM_S
-) -> tuple[int, str, str]:
+async def execute(*command: str, cwd: Path, env: dict[str, str] | None = None) -> tuple[int, str, str]:
     """Run a program to its end, with nothing on its standard input: status, standard output, standard error."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=cwd,
-        env=env or dict(os.environ),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(*command, cwd=cwd, env=env, stdin=none, stdout=pipe, stderr=pipe)
     try:
-        out, err = await asyncio.wait_for(process.communicate(), timeout_s)
+        out, err = await asyncio.wait_for(process.communicate(), PROGRAM_S)
     finally:
         if process.returncode is None:
             process.kill()

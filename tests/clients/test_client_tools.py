@@ -22,12 +22,6 @@ from tests.e2e.test_messages_sdk import sdk as messages_sdk
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
-@pytest.fixture(scope="session")
-def agents() -> Any:
-    """The package, which takes two seconds to import."""
-    return pytest.importorskip("agents", reason="needs openai-agents")
-
-
 def script(mode: str, *steps: tuple[str, dict[str, Any], str]) -> list[dict[str, Any]]:
     """A model that makes each call when it sees what the one before gave, and then says so."""
     turns, seen = [], None

@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.clients.conftest import execute
-from tests.clients.npm import install
+from tests.clients.conftest import NOWHERE, execute
 from tests.clients.recorder import RECORDER
 from tests.clients.task import MODES, turn
 from tests.e2e.conftest import Gateway, serving
@@ -61,6 +60,8 @@ startup_timeout_sec = 300
 required = true
 """
 
+CLOCK = ("mcp__clock__get_current_time", {"timezone": "Etc/UTC"})
+
 PLAIN_CONFIG = """
 openai_base_url = "{url}"
 """
@@ -94,13 +95,8 @@ class Ran:
 Codex = Callable[..., Awaitable[Ran]]
 
 
-@pytest.fixture(scope="session")
-def program(shared: Path) -> Path:
-    return install("codex", shared) / "node_modules" / ".bin" / "codex"
-
-
 @pytest.fixture
-def codex(program: Path, tmp_path: Path) -> Codex:
+def codex(codex_program: Path, tmp_path: Path) -> Codex:
     """`await codex(server, model)`: do `TASK` in a folder with the files it speaks of."""
 
     async def run(server: TestServer, model: str | None, config: str = CONFIG) -> Ran:
@@ -110,19 +106,11 @@ def codex(program: Path, tmp_path: Path) -> Codex:
         (home / ".codex" / "config.toml").write_text(config.format(url=server.make_url("/v1")))
         (work / "word.txt").write_text(WORD)
         (work / "greeting.txt").write_text("hello\n")
-        nowhere = "http://127.0.0.1:9"
-        env = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "CODEX_HOME": str(home / ".codex"),
-            "HTTP_PROXY": nowhere,
-            "HTTPS_PROXY": nowhere,
-            "NO_PROXY": "127.0.0.1",
-            "CODEX_API_KEY": "sk-none",
-        }
+        own = {"HOME": str(home), "CODEX_HOME": str(home / ".codex"), "CODEX_API_KEY": "sk-none"}
+        env = {"PATH": os.environ["PATH"], **NOWHERE, **own}
         chosen = ("--model", model) if model else ()
-        free = "--dangerously-bypass-approvals-and-sandbox"
-        command = (str(program), "exec", "--strict-config", "--skip-git-repo-check", free, "--json", *chosen, TASK)
+        free = ("--strict-config", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
+        command = (str(codex_program), "exec", *free, "--json", *chosen, TASK)
         status, out, err = await execute(*command, cwd=work, env=env)
         log = [json.loads(line) for line in out.splitlines()]
         items = [entry["item"] for entry in log if entry["type"] == "item.completed"]
@@ -231,12 +219,7 @@ async def test_a_tool_of_a_server_that_is_searched_for(gateway: Gateway, codex: 
     """R28.1. The search is a call of Codex's own, and what it finds can be called afterwards."""
     server = await gateway(
         script=[
-            turn(
-                "native",
-                "I ask the clock.",
-                ("mcp__clock__get_current_time", {"timezone": "Etc/UTC"}),
-                when="Found: mcp__",
-            ),
+            turn("native", "I ask the clock.", CLOCK, when="Found: mcp__"),
             {"text": DONE, "when": "day_of_week"},
             turn("native", "I search.", ("tool_search", {"query": "current time"}), when="greeting.txt"),
             "I never saw a result.",

@@ -23,7 +23,6 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from tests.clients.conftest import NOWHERE, execute
-from tests.clients.npm import install
 from tests.clients.test_codex import CONFIG
 from tests.e2e.agent import block
 from tests.e2e.conftest import CHAT, post, read_config, serving
@@ -84,27 +83,15 @@ def streamed(*frames: Mapping[str, Any], hang: bool = False) -> Answer:
 
 def texts(model: Upstream) -> list[str]:
     """Returns the user's text of each request."""
-    return [
-        "".join(
-            part.get("text", "")
-            for item in asked.json["input"]
-            if item.get("role") == "user"
-            for part in item["content"]
-        )
-        for asked in model.posts
-    ]
-
-
-@pytest.fixture(scope="session")
-def program(shared: Path) -> Path:
-    return install("codex", shared) / "node_modules" / ".bin" / "codex"
+    said = ([item for item in asked.json["input"] if item.get("role") == "user"] for asked in model.posts)
+    return ["".join(part.get("text", "") for item in items for part in item["content"]) for items in said]
 
 
 Start = Callable[..., Awaitable[tuple[TestServer, Upstream]]]
 
 
 @pytest.fixture
-async def codex(program: Path, tmp_path: Path) -> AsyncIterator[Start]:
+async def codex(codex_program: Path, tmp_path: Path) -> AsyncIterator[Start]:
     """Start gateways before the real server: `await codex(answer, ...)`. `way`: how it is reached."""
     async with AsyncExitStack() as stack:
 
@@ -120,7 +107,7 @@ async def codex(program: Path, tmp_path: Path) -> AsyncIterator[Start]:
             home = tmp_path / "home"
             home.mkdir(exist_ok=True)
             home.joinpath("config.toml").write_text(config)
-            command = [str(program), *_flags(model.url), *flags, "app-server"]
+            command = [str(codex_program), *_flags(model.url), *flags, "app-server"]
             env = {"CODEX_HOME": str(home), "HOME": str(home), "GW_KEY": KEY}
             up: dict[str, Any] = {"kind": "codex_app_server", "timeouts": {"connect_s": PROGRAM_S}}
             if way == "websocket":
@@ -156,16 +143,10 @@ async def _listening(stack: AsyncExitStack, command: list[str], env: Mapping[str
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     url = f"ws://127.0.0.1:{port}"
+    env = {"PATH": os.environ["PATH"], **env}
+    none = asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(
-        *command,
-        "--listen",
-        url,
-        env={"PATH": os.environ["PATH"], **env},
-        cwd=folder,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
+        *command, "--listen", url, env=env, cwd=folder, stdin=none, stdout=none, stderr=none, start_new_session=True
     )
 
     async def stop() -> None:
@@ -173,15 +154,18 @@ async def _listening(stack: AsyncExitStack, command: list[str], env: Mapping[str
         await process.wait()
 
     stack.push_async_callback(stop)
+
+    async def is_ready() -> bool:
+        try:
+            async with session.get(f"http://127.0.0.1:{port}/readyz") as response:
+                return response.status == 200
+        except aiohttp.ClientError:
+            return False
+
     async with asyncio.timeout(PROGRAM_S), aiohttp.ClientSession() as session:
-        while True:
-            try:
-                async with session.get(f"http://127.0.0.1:{port}/readyz") as response:
-                    if response.status == 200:
-                        return url
-            except aiohttp.ClientError:
-                pass
+        while not await is_ready():  # noqa: ASYNC110  # another process
             await asyncio.sleep(0.05)
+    return url
 
 
 async def chat(server: TestServer, text: str = "hi", **body: Any) -> Any:
@@ -211,14 +195,9 @@ async def test_responses_with_tools(codex: Start, way: str) -> None:
     asked = {"role": "user", "content": "What is in a.txt?"}
     got = of_stream(await ask(server, input=[asked], tools=[READ], stream=True))
     text = "output_item.added content_part.added {} output_text.done content_part.done output_item.done"
-    assert " ".join(got.kinds) == " ".join(
-        [
-            "created in_progress",
-            text.format("output_text.delta output_text.delta"),
-            "output_item.added function_call_arguments.delta function_call_arguments.done output_item.done",
-            "completed",
-        ]
-    )
+    call = "output_item.added function_call_arguments.delta function_call_arguments.done output_item.done"
+    said = text.format("output_text.delta output_text.delta")
+    assert " ".join(got.kinds) == f"created in_progress {said} {call} completed"
     assert outline(got.resource) == [("text", "Let me look."), ("call", "read_file", '{"path": "a.txt"}')]
     assert (got.resource["usage"]["input_tokens"], got.resource["usage"]["output_tokens"]) == (11, 7)
     result = {"type": "function_call_output", "call_id": got.resource["output"][-1]["call_id"], "output": "seven"}
@@ -238,7 +217,7 @@ async def test_responses_with_tools(codex: Start, way: str) -> None:
         assert "environment_context" not in json.dumps(sent["input"])
 
 
-async def test_codex_itself_as_the_client(codex: Start, program: Path, tmp_path: Path) -> None:
+async def test_codex_itself_as_the_client(codex: Start, codex_program: Path, tmp_path: Path) -> None:
     """`codex exec` does a task with its own shell, in front of another Codex that must not touch its own."""
     commands = ("cat word.txt", "printf pamplemousse > greeting.txt")
     script = [
@@ -253,7 +232,7 @@ async def test_codex_itself_as_the_client(codex: Start, program: Path, tmp_path:
     (work / "word.txt").write_text("a word of its own")
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "CODEX_HOME": str(home), **NOWHERE}
     task = ("exec", "--skip-git-repo-check", "--json", "--model", "some-model", "Do it.")
-    status, out, err = await execute(str(program), *task, cwd=work, env=env)
+    status, out, err = await execute(str(codex_program), *task, cwd=work, env=env)
     assert status == 0, err or out
     assert (work / "greeting.txt").read_text() == "pamplemousse"
     assert len(model.posts) == 3
@@ -416,24 +395,17 @@ def thoughts(*deltas: str) -> Frames:
 
 async def test_images_thoughts_and_a_schema(codex: Start) -> None:
     """It takes no addresses of images, so such an image becomes a note (R5.9)."""
-    schema = {
-        "type": "object",
-        "properties": {"a": {"type": "string"}},
-        "required": ["a"],
-        "additionalProperties": False,
-    }
+    closed = {"required": ["a"], "additionalProperties": False}
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, **closed}
     form = {"type": "json_schema", "name": "x", "strict": True, "schema": schema}
-    server, model = await codex(
-        ended(message("A dot.")), ended(message('{"a": "b"}')), ended(thoughts("Hm", "."), message("Yes."))
-    )
+    last = ended(thoughts("Hm", "."), message("Yes."))
+    server, model = await codex(ended(message("A dot.")), ended(message('{"a": "b"}')), last)
     for url in (PIXEL, "https://example.com/x.png"):
         image = {"type": "input_image", "image_url": url}
         parts = [{"type": "input_text", "text": "What is it?"}, image]
         of_whole(await ask(server, input=[{"role": "user", "content": parts}], text={"format": form}))
         content = model.posts[-1].json["input"][-1]["content"]
-        assert [part["image_url"] for part in content if part["type"] == "input_image"] == (
-            [url] if url == PIXEL else []
-        )
+        assert [part["image_url"] for part in content if part["type"] == "input_image"] == [url] * (url == PIXEL)
         assert ("[image omitted" in str(content)) == (url != PIXEL)
         assert model.posts[-1].json["text"]["format"]["schema"] == schema
     resource = of_stream(await ask(server, tools=[READ], stream=True, reasoning={"effort": "high"})).resource

@@ -17,7 +17,6 @@ from tests.clients.conftest import execute
 from tests.clients.task import MODES, turn
 from tests.e2e.conftest import Gateway
 from tests.optional import N8N
-from tests.waiting import PROGRAM_S
 
 DONE = "It is forty-two."
 WORKFLOW = "workflow00000001"
@@ -42,11 +41,8 @@ def workflow() -> dict[str, Any]:
         node("Model", f"{LANGCHAIN}.lmChatOpenAi", 1.2, parameters=model, credentials=credentials),
         node("Calculator", f"{LANGCHAIN}.toolCalculator", 1),
     ]
-    connections = {
-        "Start": to_agent("main"),
-        "Model": to_agent("ai_languageModel"),
-        "Calculator": to_agent("ai_tool"),
-    }
+    kinds = {"Start": "main", "Model": "ai_languageModel", "Calculator": "ai_tool"}
+    connections = {name: to_agent(kind) for name, kind in kinds.items()}
     return {"id": WORKFLOW, "name": "a workflow", "active": False, "nodes": nodes, "connections": connections}
 
 
@@ -69,11 +65,9 @@ async def test_an_agent_with_a_tool(gateway: Gateway, tmp_path: Path, mode: str)
         "N8N_DIAGNOSTICS_ENABLED": "false",
         "N8N_VERSION_NOTIFICATIONS_ENABLED": "false",
     }
-    imported = await execute(
-        "n8n", "import:workflow", "--input=workflow.json", cwd=tmp_path, env=env, timeout_s=PROGRAM_S
-    )
+    imported = await execute("n8n", "import:workflow", "--input=workflow.json", cwd=tmp_path, env=env)
     assert imported[0] == 0, imported
     command = setup_pages.command("n8n", server, "execute", f"--id={WORKFLOW}", "--rawOutput")
-    status, out, err = await execute(*command, cwd=tmp_path, env=env, timeout_s=PROGRAM_S)
+    status, out, err = await execute(*command, cwd=tmp_path, env=env)
     assert status == 0, f"{out} {err}"
     assert DONE in out, f"{out} {err}"

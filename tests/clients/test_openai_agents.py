@@ -12,12 +12,6 @@ from tests.clients.task import ASK, CALLS, FINAL, SAID, Files, script
 from tests.e2e.conftest import Gateway, sdk
 
 
-@pytest.fixture(scope="session")
-def agents() -> Any:
-    """The package, which takes two seconds to import: nobody needs to, only to know which tests there are."""
-    return pytest.importorskip("agents", reason="needs openai-agents")
-
-
 @pytest.mark.parametrize(("mode", "streamed"), [("prompt", True), ("native", False)])
 @pytest.mark.parametrize("api", ["chat", "responses", "websocket"])
 async def test_a_run(agents: Any, gateway: Gateway, api: str, streamed: bool, mode: str) -> None:

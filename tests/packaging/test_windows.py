@@ -82,16 +82,6 @@ def test_one_process_serves_and_ends_gracefully(
     assert "Traceback" not in said
 
 
-def test_several_workers_are_refused_with_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "gateway.yaml").write_text(CONFIG % ", workers: 2", "utf-8")
-    process = started(tmp_path, "serve", "--config", "gateway.yaml")
-    _, said = process.communicate(timeout=PROGRAM_S)
-    assert process.returncode == 1
-    assert "server.workers" in said
-    assert "Windows" in said
-    assert "Traceback" not in said
-
-
 ONE_CALL = """
 from toolwire.extras.demo import walkthrough
 
@@ -117,15 +107,31 @@ TOOL = """
 TOOLS = [{"type": "function", "function": {"name": "one", "description": "One."}}]
 def handle_tool_call(name, values): return "1"
 """
+COMMANDS = """
+import json, sys
+from click.testing import CliRunner
+from toolwire.cli import main
+
+for words in sys.argv[1:]:
+    done = CliRunner().invoke(main, words.split(), catch_exceptions=False)
+    print(json.dumps([done.exit_code, done.output]))
+"""
+FORKS = ("tool modules need forks and groups of processes", "offer the tools by an MCP server")
+REFUSED = {
+    "serve --config workers.yaml": ("server.workers", "Windows"),
+    "check tools.yaml": FORKS,
+    "tools list --folder tools": FORKS,
+}
+"""Commands, and the words of what they say. By one process: to import the package takes a second."""
 
 
-def test_tool_modules_are_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_what_needs_forks_is_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "a.py").write_text(TOOL, "utf-8")
-    (tmp_path / "gateway.yaml").write_text(CONFIG % "" + "tools: {folder: tools}\n", "utf-8")
-    for asked in (("check", "gateway.yaml"), ("tools", "list", "--folder", "tools")):
-        process = started(tmp_path, *asked)
-        written = "".join(process.communicate(timeout=PROGRAM_S))
-        assert (process.returncode, "Traceback" in written) == (1, False), written
-        assert "tool modules need forks and groups of processes" in written
-        assert "offer the tools by an MCP server" in written
+    (tmp_path / "tools.yaml").write_text(CONFIG % "" + "tools: {folder: tools}\n", "utf-8")
+    (tmp_path / "workers.yaml").write_text(CONFIG % ", workers: 2", "utf-8")
+    said, wrong = started(tmp_path, *REFUSED, program=("-c", COMMANDS)).communicate(timeout=PROGRAM_S)
+    for line, words in zip(said.splitlines(), REFUSED.values(), strict=True):
+        status, written = json.loads(line)
+        assert (status, [word for word in words if word not in written]) == (1, []), written
+        assert "Traceback" not in written + wrong

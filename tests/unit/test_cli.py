@@ -92,11 +92,8 @@ def test_every_flag_of_serve_arrives(run: Run, served: list[GatewayConfig]) -> N
     (config,) = served
     assert config.backends == {"default": BackendConfig(url=BACKEND, api_key="bk", preset="vllm")}
     assert [(r.model, r.backend, r.upstream_model) for r in config.routes] == [("*", "default", "m")]
-    assert (config.defaults.mode, config.defaults.format, config.auth.keys) == (
-        "native",
-        "hermes",
-        (KeyConfig(key="k"),),
-    )
+    assert (config.defaults.mode, config.defaults.format) == ("native", "hermes")
+    assert config.auth.keys == (KeyConfig(key="k"),)
     assert config.routes[0].options == config.defaults
     server = config.server
     assert (server.host, server.port, server.workers, server.insecure_public) == ("0.0.0.0", 0, 3, True)
@@ -173,9 +170,7 @@ def test_check_prints_the_schema(run: Run) -> None:
 def test_init_writes_a_file_that_is_valid_and_is_never_overwritten(run: Run, tmp_path: Path) -> None:
     assert run("init").exit_code == 0
     written = tmp_path / "toolwire.yaml"
-    assert load(written, {}) == GatewayConfig(
-        backends={"main": BackendConfig(url="http://127.0.0.1:8000/v1")},
-    )
+    assert load(written, {}) == GatewayConfig(backends={"main": BackendConfig(url="http://127.0.0.1:8000/v1")})
     written.write_text("mine")
     result = run("init")
     assert (result.exit_code, written.read_text()) == (1, "mine")
@@ -229,13 +224,8 @@ def test_what_is_commented_out_in_the_example_is_right_as_well(tmp_path: Path) -
     path = tmp_path / "all.yaml"
     path.write_text(re.sub(r"^( *)#(?=\S)", r"\1", example, flags=re.MULTILINE), "utf-8")
     config = load(path, {})
-    plain = GatewayConfig()
-    assert (config.server, config.limits, config.defaults, config.chain) == (
-        plain.server,
-        plain.limits,
-        plain.defaults,
-        plain.chain,
-    )
+    for section in ("server", "limits", "defaults", "chain"):
+        assert getattr(config, section) == getattr(GatewayConfig(), section)
     assert config.backends == {"main": BackendConfig(url="http://127.0.0.1:8000/v1")}
     assert [(route.model, route.options.format) for route in config.routes] == [("gpt-*", "hermes")]
 
@@ -304,11 +294,7 @@ def every_command(command: click.Command, path: tuple[str, ...]) -> Iterator[tup
 
 
 def test_the_start_warns_of_what_cannot_work(caplog: pytest.LogCaptureFixture) -> None:
-    chain = (
-        MiddlewareConfig(use="validation"),
-        MiddlewareConfig(use="transformation"),
-        MiddlewareConfig(use="forwarding"),
-    )
+    chain = tuple(MiddlewareConfig(use=name) for name in ("validation", "transformation", "forwarding"))
     with caplog.at_level("WARNING", "toolwire.serving"):
         log_start_notes(GatewayConfig(backends={"m": BackendConfig(kind="mock")}, chain=chain))
     (line,) = [record.getMessage() for record in caplog.records if "cannot work" in record.getMessage()]
@@ -317,12 +303,7 @@ def test_the_start_warns_of_what_cannot_work(caplog: pytest.LogCaptureFixture) -
 
 def test_demo_delegates(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
-
-    def demo(**kwargs: Any) -> int:
-        seen.append(kwargs)
-        return 3
-
-    monkeypatch.setattr(toolwire.extras.demo.walkthrough, "run", demo)
+    monkeypatch.setattr(toolwire.extras.demo.walkthrough, "run", lambda **asked: seen.append(asked) or 3)
     assert run("demo", "--once", "--port", "0").exit_code == 3
     assert seen == [{"host": "127.0.0.1", "port": 0, "once": True}]
 

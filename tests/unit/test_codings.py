@@ -122,7 +122,7 @@ def test_no_bytes_are_no_body() -> None:
 @every("name", WRITERS)
 def test_a_bomb_comes_out_in_pieces_as_they_are_wanted(name: str) -> None:
     coding, write = WRITERS[name]
-    wire = write(bytes(16 * 1024 * 1024))
+    wire = write(bytes(8 * 1024 * 1024))
     pieces = list(islice(Decoder(coding).feed(wire), 20))
     assert len(pieces) == 20
     assert max(map(len, pieces)) <= 4 * PIECE_BYTES  # brotli takes the bound for advice
@@ -148,14 +148,9 @@ def test_a_frame_that_wants_a_large_window_is_refused() -> None:
 @every(
     ("fields", "coding"),
     [
-        ([""], None),
-        (["identity"], None),
-        (["gzip"], "gzip"),
-        (["GZip"], "gzip"),
-        (["x-gzip"], "gzip"),
+        *((fields, None) for fields in ([""], ["identity"])),
+        *((fields, "gzip") for fields in (["gzip"], ["GZip"], ["x-gzip"], ["identity, gzip"], ["identity", "gzip"])),
         ([" deflate "], "deflate"),
-        (["identity, gzip"], "gzip"),
-        (["identity", "gzip"], "gzip"),
     ],
 )
 def test_what_the_header_names(fields: list[str], coding: str | None) -> None:

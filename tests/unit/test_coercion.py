@@ -18,18 +18,16 @@ STRING = {"type": "string"}
 BOOLEAN = {"type": "boolean"}
 UNIT = {"type": "string", "enum": ["Celsius", "Kelvin"]}
 POINT = {"type": "object", "properties": {"x": INTEGER, "y": INTEGER}, "required": ["x"]}
-KINDS = {
-    "anyOf": [
-        {"type": "object", "properties": {"kind": {"const": "number"}, "of": INTEGER}, "required": ["kind"]},
-        {"type": "object", "properties": {"kind": {"const": "text"}, "of": STRING}, "required": ["kind"]},
-    ]
-}
+
+
+def kind_of(name: str, of: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"kind": {"const": name}, "of": of}, "required": ["kind"]}
+
+
+KINDS = {"anyOf": [kind_of("number", INTEGER), kind_of("text", STRING)]}
 DEFINED = {"Count": INTEGER, "a/b %": {"type": "object", "properties": {"n": {"$ref": "#/$defs/Count"}}}}
-TREE = {
-    "type": "object",
-    "properties": {"n": INTEGER, "next": {"$ref": "#/properties/a"}},
-    "additionalProperties": False,
-}
+NEXT = {"n": INTEGER, "next": {"$ref": "#/properties/a"}}
+TREE = {"type": "object", "properties": NEXT, "additionalProperties": False}
 
 
 def array(items: Any) -> dict[str, Any]:
@@ -138,35 +136,16 @@ def test_in_the_older_dialect(dialect: str) -> None:
 
 
 LEFT: list[tuple[Any, str]] = [
-    (INTEGER, '"5.5"'),
-    (INTEGER, '"1,000"'),
-    (INTEGER, '"007"'),
-    (INTEGER, '"+5"'),
-    (INTEGER, '"five"'),
-    (INTEGER, '""'),
-    (INTEGER, "5.5"),
-    (INTEGER, "true"),
-    (INTEGER, "[5]"),
+    *((INTEGER, text) for text in ('"5.5"', '"1,000"', '"007"', '"+5"', '"five"', '""', "5.5", "true", "[5]")),
     ({**INTEGER, "maximum": 4}, '"5"'),
-    (BOOLEAN, '"yes"'),
-    (BOOLEAN, "1"),
-    (BOOLEAN, '"1"'),
-    (STRING, "null"),
-    (STRING, '{"x": 1}'),
-    (STRING, '["x"]'),
+    *((BOOLEAN, text) for text in ('"yes"', "1", '"1"')),
+    *((STRING, text) for text in ("null", '{"x": 1}', '["x"]')),
     ({**STRING, "minLength": 2}, "5"),
-    (array(INTEGER), '"[1, 2"'),
-    (array(STRING), '"[a, "'),
-    (array(INTEGER), '"a"'),
-    (array(STRING), "null"),
-    (array(STRING), '"null"'),
-    (array(STRING), '""'),
+    *((array(INTEGER), text) for text in ('"[1, 2"', '"a"')),
+    *((array(STRING), text) for text in ('"[a, "', "null", '"null"', '""')),
     ({**array(STRING), "minItems": 2}, '"a"'),
-    (POINT, '"{}"'),
-    (POINT, '{"y": "1"}'),
-    (POINT, '"x: 1"'),
-    (UNIT, '"fahrenheit"'),
-    (UNIT, '"celsius "'),
+    *((POINT, text) for text in ('"{}"', '{"y": "1"}', '"x: 1"')),
+    *((UNIT, text) for text in ('"fahrenheit"', '"celsius "')),
     ({"enum": ["A", "a", "b"]}, '"B "'),
     ({"enum": ["aB", "Ab"]}, '"ab"'),
     ({"anyOf": [INTEGER, array(STRING)]}, '"5"'),
@@ -184,14 +163,9 @@ def test_no_reading_or_several(schema: Any, value: str) -> None:
 
 def test_argument_by_argument() -> None:
     """What cannot be mended, or is missing, keeps nothing else from being mended."""
-    schema = compile_schema(
-        {
-            "type": "object",
-            "properties": {"a": INTEGER, "b": INTEGER, "c": POINT},
-            "required": ["d"],
-            "additionalProperties": False,
-        }
-    )
+    properties = {"a": INTEGER, "b": INTEGER, "c": POINT}
+    whole = {"type": "object", "properties": properties, "required": ["d"], "additionalProperties": False}
+    schema = compile_schema(whole)
     found = coerce('{"a": "1", "b":"x","c":{"x":"1","y":"z"},"e":"2"}', schema)
     assert found == ('{"a": 1, "b":"x","c":{"x":"1","y":"z"},"e":"2"}', ("number",))
     assert coerce('{"b":"x"}', schema) is None
@@ -225,20 +199,16 @@ def test_parts_with_names_of_their_own_are_left_alone() -> None:
 
 def test_work_is_bounded() -> None:
     """So many characters are checked, and no more, whatever the schema makes of them."""
-    nested: dict[str, Any] = {
-        "type": "object",
-        "$defs": {"L": {"anyOf": [array({"$ref": "#/$defs/L"}), array(INTEGER)]}},
-    }
-    schema = compile_schema({**nested, "properties": {"a": {"$ref": "#/$defs/L"}}})
+    nested = {"L": {"anyOf": [array({"$ref": "#/$defs/L"}), array(INTEGER)]}}
+    schema = compile_schema({"type": "object", "$defs": nested, "properties": {"a": {"$ref": "#/$defs/L"}}})
     checked: list[int] = []
-    flaws = schema.flaws
 
     class Counting:
         can_coerce, at = schema.can_coerce, schema.at
 
         def flaws(self, value: Any, where: Any = ()) -> Any:
             checked.append(len(json.dumps(value)))
-            return flaws(value, where)
+            return schema.flaws(value, where)
 
     text = json.dumps({"a": ["x"] * 300})
     assert coerce(text, Counting()) is None  # type: ignore[arg-type]

@@ -123,7 +123,7 @@ def test_a_whole_answer_is_mapped_as_its_stream(first: str, function: Callable[[
     for second in PARTS:
         for reason in ("stop", "length"):
             reply = fold(unfold(reply_of(first, second, reason=reason)))
-            reply = replace(reply, choices=(replace(reply.choices[0], parts=with_sources(reply, first, second)), reply.choices[1]))  # fmt: skip
+            reply = with_sources(reply, first, second)
             taken = MapStage(function, Kind.FINISHED_CALL, None).whole(reply)
             events = staged(function, unfold(reply))
             check(events)
@@ -131,10 +131,12 @@ def test_a_whole_answer_is_mapped_as_its_stream(first: str, function: Callable[[
             assert finished(taken) == fold(events)
 
 
-def with_sources(reply: ModelReply, *names: str) -> tuple[Part, ...]:
-    """The parts of a folded reply, its calls as the scanner gives them: with their source."""
+def with_sources(reply: ModelReply, *names: str) -> ModelReply:
+    """A folded reply, its calls as the scanner gives them: with their source."""
     calls = {part.call_id: part for part in map(PARTS.__getitem__, names) if isinstance(part, ToolUse)}
-    return tuple(calls[part.call_id] if isinstance(part, ToolUse) else part for part in reply.choices[0].parts)
+    first, second = reply.choices
+    parts = tuple(calls[part.call_id] if isinstance(part, ToolUse) else part for part in first.parts)
+    return replace(reply, choices=(replace(first, parts=parts), second))
 
 
 def test_a_call_shows_where_it_was_found_and_stays_what_it_was() -> None:
@@ -202,18 +204,15 @@ def test_calls_that_are_held_go_on_when_the_stage_breaks(place: int) -> None:
 def test_what_is_held_is_bounded_by_all_calls_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapping, "HELD_CHARS", 20)
 
-    def fed(*arguments: str, apart: bool = False) -> list[Event]:
-        if not apart:
-            return MapStage(same, Kind.FINISHED_CALL, Skips(skip=False)).feed(interleaved(*arguments))
-        stage = MapStage(same, Kind.FINISHED_CALL, Skips(skip=False))
-        events = [one for n, text in enumerate(arguments) for one in (Open(n, BlockKind.TOOL_CALL, name="f", call_id="c"), Delta(n, text), Close(n))]  # fmt: skip
-        return stage.feed([Start("id", "m", 1), *events, Finish()])
+    def last(events: list[Event]) -> Event:
+        return MapStage(same, Kind.FINISHED_CALL, Skips(skip=False)).feed(events)[-1]
 
-    assert isinstance(fed("a" * 10, "b" * 10)[-1], Finish)
-    fault = fed("a" * 10, "b" * 11)[-1]
+    assert isinstance(last(interleaved("a" * 10, "b" * 10)), Finish)
+    fault = last(interleaved("a" * 10, "b" * 11))
     assert isinstance(fault, Fault)
     assert fault.error.code == "upstream_invalid_response"
-    assert isinstance(fed(*["a" * 15] * 9, apart=True)[-1], Finish)  # each is let go when it is whole
+    one_by_one = [event for n in range(9) for event in Call(n, ToolUse("c", "f", "a" * 15)).events()]
+    assert isinstance(last([Start("id", "m", 1), *one_by_one, Finish()]), Finish)  # each is let go when it is whole
 
 
 @every("pieces", [0, 1, MERGED - 1, MERGED, MERGED + 1, 3 * MERGED + 7, 2000])

@@ -134,9 +134,8 @@ def level(found: Mapping[str, Mapping[str, str]], words: str) -> str:
 
 def test_advice_is_no_good_news_and_no_problem(run: Run, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolwire.extras.doctor.installation._installed", lambda package: package != "uvloop")
-    result = run(
-        "--json", "--no-probe", config={"backends": {"b": {"url": serve({"/v1/models": MODELS}), "preset": "generic"}}}
-    )
+    backends = {"b": {"url": serve({"/v1/models": MODELS}), "preset": "generic"}}
+    result = run("--json", "--no-probe", config={"backends": backends})
     assert result.exit_code == 0
     assert level(findings(result, "installation"), "uvloop") == "advice"
     assert level(findings(result, "backend b"), "are not enforced while decoding") == "advice"
@@ -191,17 +190,12 @@ def test_a_dead_server_holds_up_nobody(run: Run, serve: Serve) -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()  # takes connections and never answers
         closed.bind(("127.0.0.1", 0))
-        result = run(
-            "--json",
-            config={
-                "backends": {
-                    "silent": {"url": f"http://127.0.0.1:{silent.getsockname()[1]}"},
-                    "closed": {"url": f"http://127.0.0.1:{closed.getsockname()[1]}"},
-                    "good": {"url": serve(VLLM)},
-                },
-                "routes": [{"model": name, "backend": name} for name in ("silent", "closed", "good")],
-            },
-        )
+        dead = {
+            name: f"http://127.0.0.1:{one.getsockname()[1]}" for name, one in (("silent", silent), ("closed", closed))
+        }
+        backends = {name: {"url": url} for name, url in {**dead, "good": serve(VLLM)}.items()}
+        routes = [{"model": name, "backend": name} for name in backends]
+        result = run("--json", config={"backends": backends, "routes": routes})
     assert result.exit_code == 1
     assert level(findings(result, "backend silent"), "did not give its list of models") == "problem"
     assert level(findings(result, "backend closed"), "cannot be reached") == "problem"
@@ -236,12 +230,7 @@ def test_a_server_that_is_no_good(run: Run, serve: Serve, paths: Paths, more: An
 
 def test_a_server_that_repeats_secrets(run: Run, serve: Serve) -> None:
     """Not as a name, and not in what it refuses a tool with."""
-    url = serve(
-        {
-            "/v1/models": {"data": [{"id": "qwen"}, {"id": "secret-key"}]},
-            "/v1/chat/completions": 400,
-        }
-    )
+    url = serve({"/v1/models": {"data": [{"id": "qwen"}, {"id": "secret-key"}]}, "/v1/chat/completions": 400})
     result = run("--json", config={"backends": {"gpu": {"url": url, "headers": {"X-Token": "secret-key"}}}})
     assert level(findings(result, "backend gpu"), "no result") == "warning"
     assert "secret-key" not in result.output
@@ -351,17 +340,16 @@ def test_a_file_that_cannot_be_read(run: Run) -> None:
 
 
 def test_a_port_that_is_taken(run: Run, serve: Serve) -> None:
-    config = MOCK
     other = int(serve({}).rpartition(":")[2])
-    result = run("--json", config={**config, "server": {"port": other}})
-    assert level(findings(result, "machine"), f"Cannot listen on 127.0.0.1 port {other}") == "problem"
     itself = int(serve({"/version": {"version": "9.9", "scanner": "compiled"}}).rpartition(":")[2])
-    result = run("--json", config={**config, "server": {"port": itself}})
-    assert level(findings(result, "machine"), "by a running gateway, toolwire 9.9") == "ok"
-    result = run(
-        "--json", config={**config, "server": {"host": "203.0.113.9", "insecure_public": True, "port": itself}}
-    )
-    assert level(findings(result, "machine"), "Cannot listen on 203.0.113.9") == "problem"
+    public = {"host": "203.0.113.9", "insecure_public": True, "port": itself}
+    for server, said, how in (
+        ({"port": other}, f"Cannot listen on 127.0.0.1 port {other}", "problem"),
+        ({"port": itself}, "by a running gateway, toolwire 9.9", "ok"),
+        (public, "Cannot listen on 203.0.113.9", "problem"),
+    ):
+        result = run("--json", config={**MOCK, "server": server})
+        assert level(findings(result, "machine"), said) == how
 
 
 def test_what_the_machine_has_too_little_of(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,25 +366,28 @@ def test_what_the_machine_has_too_little_of(run: Run, monkeypatch: pytest.Monkey
 
 
 def test_proxies_that_nobody_asks(run: Run) -> None:
-    elsewhere = {"backends": {"gpu": {"url": "http://192.0.2.1:9", "timeouts": {"connect_s": 1}}}}
-    here = {"backends": {"gpu": {"url": "http://127.0.0.1:9", "trust_env": True}}}
+    elsewhere = {"url": "http://192.0.2.1:9", "timeouts": {"connect_s": 1}}
+    here = {"url": "http://127.0.0.1:9", "trust_env": True}
     env = {"HTTP_PROXY": "http://ada:secret@127.0.0.1:9"}
-    result = run("--json", "--no-probe", config=elsewhere, env=env)
-    assert level(findings(result, "machine"), "HTTP_PROXY is set, but not used for the backend(s) gpu") == "warning"
-    assert "secret" not in result.output
-    result = run("--json", "--no-probe", config=here, env=env)
-    assert level(findings(result, "machine"), "reached through the proxy of HTTP_PROXY") == "warning"
+    for gpu, said in (
+        (elsewhere, "HTTP_PROXY is set, but not used for the backend(s) gpu"),
+        (here, "reached through the proxy of HTTP_PROXY"),
+    ):
+        result = run("--json", "--no-probe", config={"backends": {"gpu": gpu}}, env=env)
+        assert level(findings(result, "machine"), said) == "warning"
+        assert "secret" not in result.output
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs permissions of POSIX")
 def test_files_that_others_can_read_or_write(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "tools").mkdir()
-    (tmp_path / "tools" / "ok.py").write_text("TOOLS = 5\n")
-    (tmp_path / "tools" / "ok.py").chmod(0o666)
-    (tmp_path / "captures").mkdir()
-    (tmp_path / "captures").chmod(0o755)
-    (tmp_path / "keys").write_text("some-key-of-somebody\n")
-    (tmp_path / "keys").chmod(0o644)
+    tool, captures, keys = tmp_path / "tools" / "ok.py", tmp_path / "captures", tmp_path / "keys"
+    tool.parent.mkdir()
+    tool.write_text("TOOLS = 5\n")
+    tool.chmod(0o666)
+    captures.mkdir()
+    captures.chmod(0o755)
+    keys.write_text("some-key-of-somebody\n")
+    keys.chmod(0o644)
     config = {
         **MOCK,
         "tools": {"folder": "tools"},
@@ -405,15 +396,15 @@ def test_files_that_others_can_read_or_write(run: Run, tmp_path: Path) -> None:
     }
     result = run("--json", config=config)
     found = findings(result, "files")
-    assert level(found, f"Everybody on this machine can write to {tmp_path / 'tools' / 'ok.py'}") == "problem"
-    assert level(found, f"Everybody on this machine can read {tmp_path / 'captures'}") == "warning"
-    assert level(found, f"Everybody on this machine can read {tmp_path / 'keys'}, `auth.keys_file`") == "warning"
+    assert level(found, f"Everybody on this machine can write to {tool}") == "problem"
+    for said in (f"{captures}", f"{keys}, `auth.keys_file`"):
+        assert level(found, f"Everybody on this machine can read {said}") == "warning"
     assert level(found, "can read c.yaml, the configuration") == "warning"
     assert level(findings(result, "tools"), "ok.py: TypeError") == "problem"
     assert "key-in-the-file" not in result.output
-    for place, mode in (("tools/ok.py", 0o644), ("captures", 0o700), ("keys", 0o600), ("c.yaml", 0o600)):
-        (tmp_path / place).chmod(mode)
-    (tmp_path / "tools" / "ok.py").write_text("TOOLS = []\n")
+    for path, mode in ((tool, 0o644), (captures, 0o700), (keys, 0o600), (tmp_path / "c.yaml", 0o600)):
+        path.chmod(mode)
+    tool.write_text("TOOLS = []\n")
     found = findings(CliRunner().invoke(main, ["doctor", "c.yaml", "--json"]), "files")
     assert {one["level"] for one in found.values()} == {"ok"}
 
@@ -453,12 +444,11 @@ def test_what_people_see(run: Run) -> None:
     result = run("--no-probe", config={"backends": {"gpu": {"url": "http://127.0.0.1:9"}}})
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
-    at = lines.index("backend gpu")
-    assert lines[at + 1].startswith(
-        '  problem  Backend "gpu": The model server cannot be reached. It was contacted at http://'
-    )
-    assert lines[at + 2].startswith("           Why it matters: ")
-    assert lines[at + 3].startswith("           What to do: ")
+    problem, why, todo = lines[lines.index("backend gpu") + 1 :][:3]
+    reached = 'Backend "gpu": The model server cannot be reached. It was contacted at http://'
+    assert problem.startswith(f"  problem  {reached}")
+    assert why.startswith("           Why it matters: ")
+    assert todo.startswith("           What to do: ")
     assert lines[-1].startswith("1 problem, ")
 
 

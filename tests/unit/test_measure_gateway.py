@@ -57,22 +57,21 @@ def test_a_configuration_is_measured_without_its_backends_and_keys(run: Run, tmp
     assert len(json.loads(result.stdout)["work"]) == len(WORKS)
 
 
+BACKENDS = "backends: {m: {url: 'http://127.0.0.1:9'}}\n"
+
+
 @pytest.mark.parametrize(
-    ("config", "status", "message"),
+    ("config", "message"),
     [
-        (
-            "backends: {m: {url: 'http://127.0.0.1:9'}}\nchain: [forwarding]",
-            1,
-            "the gateway gives a wrong answer (whole answer, a call): 200",
-        ),
-        ("backends: {m: {url: 'http://127.0.0.1:9'}}\ndefaults: {format: hermse}", 1, "did you mean 'hermes'?"),
-        ("nonsense: 1", 1, "nonsense"),
+        (f"{BACKENDS}chain: [forwarding]", "the gateway gives a wrong answer (whole answer, a call): 200"),
+        (f"{BACKENDS}defaults: {{format: hermse}}", "did you mean 'hermes'?"),
+        ("nonsense: 1", "nonsense"),
     ],
 )
-def test_what_cannot_be_measured_is_said(run: Run, tmp_path: Path, config: str, status: int, message: str) -> None:
+def test_what_cannot_be_measured_is_said(run: Run, tmp_path: Path, config: str, message: str) -> None:
     (tmp_path / "c.yaml").write_text(config)
     result = run("--config", "c.yaml")
-    assert result.exit_code == status, result.output
+    assert result.exit_code == 1, result.output
     assert message in result.output
     assert run("--requests", "0").exit_code == 2
 
@@ -103,10 +102,10 @@ def test_percentiles_come_with_what_is_known_of_them() -> None:
     assert estimate([7], 50) == Estimate(7, None, None)
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 10**9), st.integers(1, 10**9)), min_size=1, max_size=60),
-    st.integers(0, 600),
-)
+NS = st.integers(1, 10**9)
+
+
+@given(st.lists(st.tuples(NS, NS), min_size=1, max_size=60), st.integers(0, 600))
 def test_no_overhead_below_zero_is_ever_a_figure(pairs: list[tuple[int, int]], frames: int) -> None:
     each = measured(*(list(side) for side in zip(*pairs, strict=True)), frames=frames)
     row = next(line for line in as_text([each]) if line.startswith(f"| {WORKS[0].title}"))

@@ -105,18 +105,17 @@ def test_every_kind_is_shown():
     assert set(FOUND) == set(KINDS)
 
 
-@every(
-    "text",
-    [
-        "at 10:30 on 2026-11-22",
-        "version 1.2.3",
-        "order 123456",
-        "user@host",
-        "risk-adjusted-return",
-        "a-b_c sk-1",
-        "300.1.1.1",
-    ],
+ORDINARY = (
+    "at 10:30 on 2026-11-22",
+    "version 1.2.3",
+    "order 123456",
+    "user@host",
+    "risk-adjusted-return",
+    "a-b_c sk-1",
 )
+
+
+@every("text", [*ORDINARY, "300.1.1.1"])
 def test_and_leaves_other_things_alone(text):
     assert replaced(RedactOptions(kinds=tuple(KINDS)).compiled(), text, BY) == (text, 0)
 
@@ -124,22 +123,15 @@ def test_and_leaves_other_things_alone(text):
 @every(
     ("pattern", "why"),
     [
-        ("a+", "greatest length"),
-        ("a*b", "greatest length"),
-        ("a{2,}", "greatest length"),
-        ("a?", "empty text"),
-        (r"\b", "empty text"),
-        ("^a", "cannot be used"),
-        ("a$", "cannot be used"),
+        *((pattern, "greatest length") for pattern in ("a+", "a*b", "a{2,}")),
+        *((pattern, "empty text") for pattern in ("a?", r"\b")),
+        *((pattern, "cannot be used") for pattern in ("^a", "a$", r"(a)\1", "[z-a]", "[a")),
         ("(?=a)b", "only (?: can be used"),
         ("(a", "not closed"),
         ("a)", "too many"),
-        (r"(a)\1", "cannot be used"),
         ("a{3,2}", "number of times"),
         ("a{2}{3}", "two repetitions"),
         ("(?:" + "a{1000}" * 9 + ")", f"more than {LONGEST}"),
-        ("[z-a]", "cannot be used"),
-        ("[a", "cannot be used"),
     ],
 )
 def test_a_pattern_that_cannot_be_used_says_why(pattern, why):

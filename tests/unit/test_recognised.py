@@ -15,23 +15,16 @@ from toolwire.scan._grammar import AS_TEXT, DROPPED, BlockSyntax, Branch, Field,
 
 from .policy_bench import TAGS, PolicyBench
 
-OBJECT = BlockSyntax(
-    opener="",
-    anchor="answer",
-    body=((Branch(read="object", field="call", then=1),), (Branch(read="object", field="call", then=1), Branch())),
-    family="object",
-    untaught=True,
-)
-LIST = BlockSyntax(
-    opener="", anchor="answer", body=((Branch(read="array", field="calls"),),), family="list", untaught=True
-)
-PYTHON = BlockSyntax(
-    opener="",
-    anchor="answer",
-    body=((Branch(read="call", field="call"), Branch(read="list", field="calls")),),
-    family="python",
-    untaught=True,
-)
+
+def untaught(family: str, *states: tuple[Branch, ...]) -> BlockSyntax:
+    """A form of a whole answer that nobody taught."""
+    return BlockSyntax(opener="", anchor="answer", body=states, family=family, untaught=True)
+
+
+ONE_OBJECT = Branch(read="object", field="call", then=1)
+OBJECT = untaught("object", (ONE_OBJECT,), (ONE_OBJECT, Branch()))
+LIST = untaught("list", (Branch(read="array", field="calls"),))
+PYTHON = untaught("python", (Branch(read="call", field="call"), Branch(read="list", field="calls")))
 UNTAUGHT_TAGS = dataclasses.replace(TAGS, framed=False, untaught=True)
 
 
@@ -103,12 +96,8 @@ def test_every_reason_has_a_case() -> None:
 
 
 def test_a_tool_that_needs_nothing_is_called_by_its_name() -> None:
-    for text in (
-        '{"name": "get_time"}',
-        '{"name": "get_time", "arguments": ""}',
-        '{"name": "get_time", "parameters": {}}',
-    ):
-        assert Bench().call(text).arguments == "{}"
+    for more in ("", ', "arguments": ""', ', "parameters": {}'):
+        assert Bench().call(f'{{"name": "get_time"{more}}}').arguments == "{}"
     assert Bench(ToolSpec("ping")).call('{"name":"ping"}').arguments == "{}"
     Bench(ToolSpec("ping")).is_text('{"name": "ping", "version": "1"}', "arguments")
 
@@ -116,10 +105,8 @@ def test_a_tool_that_needs_nothing_is_called_by_its_name() -> None:
 def test_properties_may_be_called_as_those_of_a_schema() -> None:
     schema = {"type": "object", "properties": {"type": {"type": "string"}, "properties": {"type": "object"}}}
     arguments = '{"type": "object", "properties": {"a": 1}}'
-    assert (
-        Bench(ToolSpec("make", parameters=schema)).call(f'{{"name": "make", "arguments": {arguments}}}').arguments
-        == arguments
-    )
+    found = Bench(ToolSpec("make", parameters=schema)).call(f'{{"name": "make", "arguments": {arguments}}}')
+    assert found.arguments == arguments
 
 
 def test_only_tools_that_may_be_called() -> None:
@@ -142,9 +129,8 @@ def test_of_several_readings_the_first_that_fits() -> None:
     # By its name this is a call of `search`, whose arguments do not fit; `get_time` is what stands under `tool`.
     found = Bench().call('{"name": "search", "tool": "get_time", "arguments": {"timezone": "UTC"}}')
     assert (found.name, found.arguments) == ("get_time", '{"timezone": "UTC"}')
-    assert Bench().call(
-        '{"type": "function", "id": "1", "function": {"name": "search", "arguments": "{\\"query\\":1}"}}'
-    )
+    nested = '{"name": "search", "arguments": "{\\"query\\":1}"}'
+    assert Bench().call(f'{{"type": "function", "id": "1", "function": {nested}}}')
 
 
 def test_arguments_are_mended_before_they_are_judged() -> None:
@@ -200,11 +186,9 @@ def test_what_has_no_end_is_text(why: Why, strict: bool | None) -> None:
 # --- several calls --------------------------------------------------------------------------------------------------
 
 
-IN_TAGS = (
-    ("name", "get_weather"),
-    ("arguments", '{"city": "Oslo"}'),
-    ("name", "search"),
-    ("arguments", '{"query": "x"}'),
+IN_TAGS: tuple[tuple[Field, str], ...] = (
+    *(("name", "get_weather"), ("arguments", '{"city": "Oslo"}')),
+    *(("name", "search"), ("arguments", '{"query": "x"}')),
 )
 
 
@@ -220,11 +204,8 @@ IN_TAGS = (
 )
 def test_all_calls_of_a_block_or_none(syntax: BlockSyntax, pieces: tuple[tuple[Field, str], ...]) -> None:
     bench = Bench()
-    found = bench.pieces(*pieces, syntax=syntax).calls
-    assert [(call.name, json.loads(call.arguments)) for call in found] == [
-        ("get_weather", {"city": "Oslo"}),
-        ("search", {"query": "x"}),
-    ]
+    found = [(call.name, json.loads(call.arguments)) for call in bench.pieces(*pieces, syntax=syntax).calls]
+    assert found == [("get_weather", {"city": "Oslo"}), ("search", {"query": "x"})]
     assert bench.counts["recognised"] == bench.labels["recognised", syntax.family] == 2
     only_one = Bench(WEATHER)
     assert only_one.pieces(*pieces, syntax=syntax) == AS_TEXT
@@ -262,17 +243,11 @@ def test_the_rules_of_other_calls_hold() -> None:
 
 
 @every(
-    "text",
-    [
-        "search(query='x', limit=3)",
-        "search('x', 3)",
-        "print(await search('x', 3))",
-        "search('x', '3')",
-        "search(f'x', 3)",
-    ],
-)
-def test_a_python_call(text: str) -> None:
-    assert json.loads(Bench().call(text, PYTHON).arguments) == {"query": "x", "limit": 3}
+    "given",
+    ["search(query='x', limit=3)", "search('x', 3)", "print(await search('x', 3))", "search('x', '3')", "search(f'x', 3)"],
+)  # fmt: skip
+def test_a_python_call(given: str) -> None:
+    assert json.loads(Bench().call(given, PYTHON).arguments) == {"query": "x", "limit": 3}
 
 
 @every(

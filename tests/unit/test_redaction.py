@@ -43,8 +43,11 @@ def test_the_length_stays_and_covering_again_changes_nothing(data: bytes) -> Non
 
 
 def test_plain_words_stay() -> None:
-    text = "We ask for a risk-adjusted-return-model, task_list based approach; 4711 bears and a bearer of news."
-    assert Redaction().text(text) == text
+    for text in (
+        "We ask for a risk-adjusted-return-model, task_list based approach; 4711 bears and a bearer of news.",
+        "Basic authentication and basic configuration, basic understanding; 50%25 of it \\/ \\u0041.",
+    ):
+        assert Redaction(["a-known-word"]).text(text) == text
 
 
 KNOWN, OWN = "known-word-of-a-server", b"own.word.of.a.request"
@@ -82,14 +85,9 @@ def test_a_bad_pattern() -> None:
 SPELLED = (
     *(r"s\u006b-proj-abcdefgh1jklmnop", r"sk-proj-\u0061bcdefgh1jklmnop", r"\\u0073k-proj-abcdefgh1jklmnop"),
     *(r"a-known-w\u006Frd", "%61-known-word", "a%2Dknown%2dword", r"a-known\\u002dword", r"\u005cu0061-known-word"),
-    *(
-        r"geheim\u0031\u0032",
-        "Bearer abcdefghijk%6Cmnop",
-        "Basic dXNlcjpwYXNzd29yZA==",
-        r"basic dXNlcjpwYXNzd29y\u005aA==",
-    ),
+    *(r"geheim\u0031\u0032", "Bearer abcdefghijk%6Cmnop", "Basic dXNlcjpwYXNzd29yZA==", r"basic dXNlcjpwYXNzd29y\u005aA=="),
     r"eyJhbGciOiJIUzI1NiJ9\u002eeyJzdWIiOiIxMjM0NTY3ODkwIn0\u002edozjgNryP4J3jVmNHl0w5N",
-)
+)  # fmt: skip
 
 
 @every("secret", SPELLED)
@@ -97,11 +95,6 @@ SPELLED = (
 def test_what_is_spelled_with_escapes_is_covered(secret: str, around: str) -> None:
     redaction = Redaction(["a-known-word"], [r"geheim\d+"])
     assert redaction.text(around.format(secret)) == around.format("*" * len(secret))
-
-
-def test_words_behind_basic_stay() -> None:
-    text = "Basic authentication and basic configuration, basic understanding; 50%25 of it \\/ \\u0041."
-    assert Redaction(["a-known-word"]).text(text) == text
 
 
 EDGES = [PIECE_BYTES - 1, PIECE_BYTES - 20, PIECE_BYTES, 2 * PIECE_BYTES - 7]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +22,13 @@ def point(name: str, value: str) -> EntryPoint:
     return EntryPoint(name, value, GROUP)
 
 
+def things(builtin: dict[str, str] | None = None, *points: EntryPoint) -> Registry[Any]:
+    return Registry("thing", GROUP, builtin or {}, points)
+
+
 def test_builtin_is_imported_only_when_it_is_looked_up() -> None:
     sys.modules.pop("this", None)
-    registry: Registry[object] = Registry("thing", GROUP, {"decoder": "colorsys:rgb_to_hls", "zen": "this:nothing"}, [])
+    registry = things({"decoder": "colorsys:rgb_to_hls", "zen": "this:nothing"})
     import colorsys
 
     assert registry.names() == ["decoder", "zen"]
@@ -31,9 +37,7 @@ def test_builtin_is_imported_only_when_it_is_looked_up() -> None:
 
 
 def test_entry_point_dotted_path_and_registered_value() -> None:
-    registry: Registry[object] = Registry("thing", GROUP, {}, [point("join", "os.path:join")])
-    import os
-
+    registry = things({}, point("join", "os.path:join"))
     registry.register("mine", 5)
     assert registry.get("join") is os.path.join
     assert registry.get("os:path.join") is os.path.join
@@ -44,43 +48,39 @@ def test_entry_point_dotted_path_and_registered_value() -> None:
 @every("taken", ["builtin", "plugin"])
 def test_a_name_used_twice_is_an_error_at_startup(taken: str) -> None:
     with pytest.raises(ConfigError, match=f"two things are called '{taken}'"):
-        Registry("thing", GROUP, {"builtin": "os:path"}, [point("plugin", "os:sep"), point(taken, "os:name")])
+        things({"builtin": "os:path"}, point("plugin", "os:sep"), point(taken, "os:name"))
 
 
 @every("taken", ["builtin", "mine"])
 def test_a_taken_name_cannot_be_registered(taken: str) -> None:
-    registry: Registry[object] = Registry("thing", GROUP, {"builtin": "os:path"}, [])
+    registry = things({"builtin": "os:path"})
     registry.register("mine", 1)
     with pytest.raises(ConfigError, match=f"two things are called '{taken}'"):
         registry.register(taken, 2)
 
 
 def test_the_same_package_found_twice_is_no_conflict() -> None:
-    registry: Registry[str] = Registry("thing", GROUP, {}, [point("sep", "os:sep"), point("sep", "os:sep")])
-    assert registry.names() == ["sep"]
+    assert things({}, point("sep", "os:sep"), point("sep", "os:sep")).names() == ["sep"]
 
 
-def test_unknown_name_suggests_the_nearest_or_lists_all() -> None:
-    registry: Registry[str] = Registry("thing", GROUP, {"hermes": "os:sep", "sentinel": "os:sep"}, [])
-    with pytest.raises(ConfigError, match=r"unknown thing 'sentinl', did you mean 'sentinel'\?"):
-        registry.get("sentinl")
-    with pytest.raises(ConfigError, match=r"unknown thing 'xyz'; known: hermes, sentinel .*'toolwire.things'"):
-        registry.get("xyz")
-
-
-def test_a_path_that_cannot_be_imported_says_why() -> None:
-    registry: Registry[str] = Registry("thing", GROUP, {"gone": "no_such_package.at_all:X"}, [])
-    with pytest.raises(
-        ConfigError,
-        match=r"cannot import thing 'gone' \(no_such_package.at_all:X\): No module named 'no_such_package'. Looked for no_such_package.py ",
-    ):
-        registry.get("gone")
-    with pytest.raises(ConfigError, match=r"cannot import thing 'colorsys:rgb_to_hsl': .*colorsys.py, did you mean"):
-        registry.get("colorsys:rgb_to_hsl")
-    with pytest.raises(
-        ConfigError, match=r"cannot import thing 'os.absent:X': No module named 'os.absent'; 'os' is not a package$"
-    ):
-        registry.get("os.absent:X")
+@every(
+    ("name", "said"),
+    [
+        ("sentinl", r"unknown thing 'sentinl', did you mean 'sentinel'\?"),
+        ("xyz", r"unknown thing 'xyz'; known: gone, hermes, sentinel .*'toolwire.things'"),
+        (
+            "gone",
+            r"cannot import thing 'gone' \(no_such_package.at_all:X\): No module named 'no_such_package'. Looked for no_such_package.py ",
+        ),
+        ("colorsys:rgb_to_hsl", r"cannot import thing 'colorsys:rgb_to_hsl': .*colorsys.py, did you mean"),
+        ("os.absent:X", "cannot import thing 'os.absent:X': No module named 'os.absent'; 'os' is not a package$"),
+    ],
+)
+def test_what_cannot_be_had_says_why(name: str, said: str) -> None:
+    """A name that is not known, with the nearest or all; a path that cannot be imported."""
+    registry = things({"hermes": "os:sep", "sentinel": "os:sep", "gone": "no_such_package.at_all:X"})
+    with pytest.raises(ConfigError, match=said):
+        registry.get(name)
 
 
 def test_modules_beside_the_configuration_file_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_modules_beside_the_configuration_file_are_found(tmp_path: Path, monkeyp
     (target / "gateway.yaml").write_text("backends: {m: {kind: mock}}")
     (target / "colorsys.py").write_text("X = 1")
     (linked / "gateway.yaml").symlink_to(target / "gateway.yaml")
-    registry: Registry[int] = Registry("thing", GROUP, {}, [])
+    registry = things()
     with pytest.raises(ConfigError) as before:
         registry.get("of_target:X")
     assert str(tmp_path) not in str(before.value)

@@ -34,6 +34,11 @@ from toolwire.server.rehearsal import TIMES, rehearse
 
 ROOT = Path(__file__).parents[2]
 SERVER: Final = {"a": {"url": "http://127.0.0.1:9"}}
+QWEN: Final = {"format": "qwen3_coder"}
+
+
+def configured(**sections: Any) -> GatewayConfig:
+    return load(None, env={}, overrides={"backends": SERVER, **sections})
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +99,7 @@ EACH = set(product(("chat", "responses", "messages"), (False, True), (False, Tru
 
 
 async def test_each_protocol_whole_and_streamed_and_calls_are_found() -> None:
-    seen = await rehearsed(load(None, env={}, overrides={"backends": SERVER}))
+    seen = await rehearsed(configured())
     assert kinds(seen) == dict.fromkeys(EACH, TIMES)
     assert {each.usage_source for each in seen} >= {"backend", "estimate"}
     assert any(b'"previous_response_id":"resp_' in each.answer for each in seen)
@@ -103,21 +108,15 @@ async def test_each_protocol_whole_and_streamed_and_calls_are_found() -> None:
 @every(
     ("kind", "mode"),
     [
-        ("openai_chat", "native"),
-        ("openai_completions", "prompt"),
-        ("openai_responses", "prompt"),
-        ("anthropic_messages", "native"),
+        *(("openai_chat", "native"), ("openai_completions", "prompt")),
+        *(("openai_responses", "prompt"), ("anthropic_messages", "native")),
     ],
 )
 async def test_each_format_and_server_of_the_routes(kind: str, mode: str) -> None:
-    routes = [
-        {"model": "a", "backend": "a"},
-        {"model": "b", "backend": "b", "options": {"mode": mode}},
-        {"model": "c", "backend": "a", "options": {"format": "qwen3_coder"}},
-        {"model": "d", "backend": "a", "options": {"format": "qwen3_coder"}},
-    ]
+    of_routes = {"a": ("a", {}), "b": ("b", {"mode": mode}), "c": ("a", QWEN), "d": ("a", QWEN)}
+    routes = [{"model": name, "backend": to, "options": options} for name, (to, options) in of_routes.items()]
     backends = {"a": SERVER["a"], "b": {**SERVER["a"], "kind": kind}}
-    seen = await rehearsed(load(None, env={}, overrides={"backends": backends, "routes": routes}))
+    seen = await rehearsed(configured(backends=backends, routes=routes))
     by_route: dict[str, list[Seen]] = {}
     for each in seen:
         by_route.setdefault(each.read_request.route.model, []).append(each)
@@ -129,8 +128,7 @@ async def test_each_format_and_server_of_the_routes(kind: str, mode: str) -> Non
 
 async def test_a_server_with_fallbacks_is_asked_as_well() -> None:
     backends = {"a": {**SERVER["a"], "kind": "anthropic_messages"}, "b": SERVER["a"]}
-    routes = [{"model": "a", "backend": "a", "fallback": ["b"]}]
-    seen = await rehearsed(load(None, env={}, overrides={"backends": backends, "routes": routes}))
+    seen = await rehearsed(configured(backends=backends, routes=[{"model": "a", "backend": "a", "fallback": ["b"]}]))
     assert {each.read_request.route.backend for each in seen} == {"anthropic_messages", "openai_chat"}
 
 
@@ -174,7 +172,7 @@ async def test_its_failure_is_for_who_looks_for_it(caplog: pytest.LogCaptureFixt
     def create(config: GatewayConfig, metrics: Metrics, before: web.Application | None) -> web.Application:
         raise OSError("none")
 
-    await rehearse(create, load(None, env={}, overrides={"backends": SERVER}))
+    await rehearse(create, configured())
     assert [(record.levelno, record.message) for record in caplog.records] == [(logging.DEBUG, "the rehearsal failed")]
     assert not ACCESS.filters
 
@@ -188,7 +186,7 @@ async def test_who_is_served_meanwhile_is_logged(caplog: pytest.LogCaptureFixtur
         return gateway(config, metrics, before)
 
     elsewhere = copy_context()
-    await rehearse(create, load(None, env={}, overrides={"backends": SERVER}))
+    await rehearse(create, configured())
     assert caplog.messages == ["heard"]
 
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 import toolwire.extras.replay.steps
 from tests.cases import every
 from toolwire.cli import main
-from toolwire.events import Close, Delta, Event, Finish, Open, Start
+from toolwire.events import BlockKind, Close, Delta, Event, Finish, Open, Start
 from toolwire.extras.capture.recording import RecordingError, cut, cut_text, deltas, is_sse
 from toolwire.extras.replay.steps import CUTS, replay, summary
 from toolwire.stream_grammar import check
@@ -62,31 +62,28 @@ def test_states_and_what_is_held_are_shown_and_standard_input_is_taken(run: Run)
     assert "0 calls" in result.output
 
 
-def test_golden_streams(run: Run) -> None:
-    for name, shown in (
+@every(
+    ("name", "shown"),
+    [
         ("chat-two-calls-usage.sse", '…"choices":[{"index":0,"delta":{"content":"Reading "}'),
         ("chat-error.sse", "same result when split as"),
-    ):
-        result = run(str(GOLDEN / name))
-        assert result.exit_code == 0, result.output
-        assert shown in result.output
-        assert "out of order" not in result.output
+    ],
+)
+def test_golden_streams(run: Run, name: str, shown: str) -> None:
+    result = run(str(GOLDEN / name))
+    assert result.exit_code == 0, result.output
+    assert shown in result.output
+    assert "out of order" not in result.output
 
 
 def test_the_calls_of_a_golden_stream(run: Run) -> None:
-    *steps, last = map(json.loads, run(str(GOLDEN / "chat-two-calls-usage.sse"), "--json").output.splitlines())
+    golden = GOLDEN / "chat-two-calls-usage.sse"
+    *steps, last = map(json.loads, run(str(golden), "--json").output.splitlines())
     assert [step["step"] for step in steps] == list(range(1, len(steps) + 1))
-    assert "".join(step["in"] for step in steps[:-1]) == (GOLDEN / "chat-two-calls-usage.sse").read_text("utf-8")
+    assert "".join(step["in"] for step in steps[:-1]) == golden.read_text("utf-8")
     assert {frozenset(step) for step in steps} == {frozenset({"step", "in", "state", "held", "events"})}
-    assert last == {
-        "calls": [
-            {"name": "read_file", "arguments": '{"path":"notes.txt"}'},
-            {"name": "list_files", "arguments": "{}"},
-        ],
-        "out_of_order": None,
-        "cut": list(CUTS),
-        "different_when_cut": [],
-    }
+    calls = [{"name": "read_file", "arguments": '{"path":"notes.txt"}'}, {"name": "list_files", "arguments": "{}"}]
+    assert last == {"calls": calls, "out_of_order": None, "cut": list(CUTS), "different_when_cut": []}
     (finish,) = [event for step in steps for event in step["events"] if event["event"] == "finish"]
     assert finish["usage"]["input_tokens"] == 82
 
@@ -105,27 +102,22 @@ def test_another_format(run: Run, tmp_path: Path) -> None:
     assert (result.exit_code, "did you mean 'bare_json'?" in result.output) == (1, True)
 
 
+class Careless:
+    """A scanner that breaks the law: it looks at each delta alone."""
+
+    state = "text"
+    held = ""
+
+    def feed(self, data: bytes) -> list[Event]:
+        call = [Open(1, BlockKind.TOOL_CALL, name="f", call_id="c"), Close(1)]
+        return call if b"ab" in data else []  # type: ignore[return-value]
+
+    def finish(self, truncated: bool = False) -> list[Event]:
+        return []
+
+
 def test_a_difference_between_chunkings_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def careless(format: str) -> Any:
-        """A scanner that breaks the law: it looks at each delta alone."""
-
-        class Scanner:
-            state = "text"
-            held = ""
-
-            def feed(self, data: bytes) -> list[Event]:
-                return (
-                    [Open(1, toolwire.extras.replay.steps.BlockKind.TOOL_CALL, name="f", call_id="c"), Close(1)]
-                    if b"ab" in data
-                    else []
-                )
-
-            def finish(self, truncated: bool = False) -> list[Event]:
-                return []
-
-        return Scanner()
-
-    monkeypatch.setattr(toolwire.extras.replay.steps, "open_scanner", careless)
+    monkeypatch.setattr(toolwire.extras.replay.steps, "open_scanner", lambda format: Careless())
     result = run("-", input=b"ab")
     assert result.exit_code == 1
     assert "DIFFERENT result when split as: bytes\n" in result.output
@@ -134,13 +126,11 @@ def test_a_difference_between_chunkings_is_told(run: Run, monkeypatch: pytest.Mo
 
 
 def test_a_replayed_stream_is_a_whole_stream() -> None:
-    events = [
-        event for step in replay(recording("Hi <tool", '_call>{"name":"f"}</tool_call> x')) for event in step.events
-    ]
+    steps = replay(recording("Hi <tool", '_call>{"name":"f"}</tool_call> x'))
+    events = [event for step in steps for event in step.events]
     check(events)
-    assert [type(event) for event in events if not isinstance(event, Delta)] == [
-        *(Start, Open, Close, Open, Close, Open, Close, Finish)
-    ]
+    kinds = [type(event) for event in events if not isinstance(event, Delta)]
+    assert kinds == [Start, Open, Close, Open, Close, Open, Close, Finish]
 
 
 def test_a_call_that_the_length_cut_off_is_none() -> None:

@@ -72,11 +72,9 @@ async def passed(pieces: Sequence[bytes], seen: Seen | None, error: BackendFault
 @given(stream=reads())
 def test_law_looking_on_changes_no_byte(stream: list[bytes]) -> None:
     seen = Seen()
-    plain = b"".join(asyncio.run(passed(stream, None)))
-    seen_too = b"".join(asyncio.run(passed(stream, seen)))
-    assert plain == seen_too or (
-        plain.startswith(seen_too) and END.search(seen_too)
-    )  # what follows the end may be lost
+    plain, seen_too = (b"".join(asyncio.run(passed(stream, looks))) for looks in (None, seen))
+    # What follows the end may be lost.
+    assert plain == seen_too or (plain.startswith(seen_too) and END.search(seen_too))
     assert len(seen.last) <= 1
 
 
@@ -117,22 +115,14 @@ async def test_a_fault_is_seen_once(broken: bool) -> None:
     assert isinstance(last, Fault)
 
 
-BODY: dict[str, Any] = {
-    "id": "x",
-    "object": "chat.completion",
-    "created": 5,
-    "model": "m",
-    "timings": {"x": 1.0},
-    "choices": [
-        {
-            "index": 0,
-            "message": {"role": "assistant", "content": "a", "annotations": []},
-            "logprobs": {"content": [{"token": "a", "logprob": -0.1, "bytes": [97], "top_logprobs": []}]},
-            "finish_reason": "stop",
-        }
-    ],
-    "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8},
+CHOICE: dict[str, Any] = {
+    "index": 0,
+    "message": {"role": "assistant", "content": "a", "annotations": []},
+    "logprobs": {"content": [{"token": "a", "logprob": -0.1, "bytes": [97], "top_logprobs": []}]},
+    "finish_reason": "stop",
 }
+COUNTS = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+BODY = {**chunk({}), "object": "chat.completion", "timings": {"x": 1.0}, "choices": [CHOICE], "usage": COUNTS}
 
 
 def turn(asked: Asked) -> Answer:
@@ -234,12 +224,9 @@ async def test_who_looks_on_may_end_an_answer_that_passes(
         entry = {"use": "refuses", "on_failure": on_failure}
         async with serving(upstream_config(upstream.url, chain=[entry, "forwarding"]), plugins) as server:
             answer = await post(server, {"messages": USER, "stream": stream})
-    said = (
-        [frame["error"]["code"] for frame in answer.frames() if "error" in frame]
-        if answer.status == 200 and stream
-        else []
-    )
-    if stream and code is not None and said:
+    begun = answer.status == 200 and stream
+    said = [frame["error"]["code"] for frame in answer.frames() if "error" in frame] if begun else []
+    if code is not None and said:
         assert said == [code]  # something had gone out already
         assert answer.body.endswith(DONE)
     else:

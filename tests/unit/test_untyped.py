@@ -88,26 +88,17 @@ def test_numbers_keep_their_text(text: str) -> None:
         # JSON, compactly.
         (' {"a" : [1.0, 2]}\n', "object", '{"a":[1.0,2]}'),
         # Python.
-        ("True", "boolean", "true"),
-        ("{'a': None, 'b': 'it\\'s'}", "object", '{"a":null,"b":"it\'s"}'),
+        *(("True", "boolean", "true"), ("{'a': None, 'b': 'it\\'s'}", "object", '{"a":null,"b":"it\'s"}')),
         # What cannot be read.
-        ("hello", "integer", '"hello"'),
-        ("NaN", "number", '"NaN"'),
+        *(("hello", "integer", '"hello"'), ("NaN", "number", '"NaN"')),
         ("[" * 200 + "]" * 200, "array", f'"{"[" * 200 + "]" * 200}"'),
         # Strings among others.
-        ("5", "string integer", "5"),
-        ("5.0", "string integer", '"5.0"'),
-        ("null", "string null", "null"),
-        ("None", "string null", "null"),
-        ("true", "string boolean", "true"),
-        ("True", "string boolean", "true"),
-        ("['a']", "string array", '["a"]'),
-        ("+47", "string integer", '"+47"'),
+        *(("5", "string integer", "5"), ("5.0", "string integer", '"5.0"'), ("+47", "string integer", '"+47"')),
+        *(("null", "string null", "null"), ("None", "string null", "null"), ("['a']", "string array", '["a"]')),
+        *(("true", "string boolean", "true"), ("True", "string boolean", "true")),
         ('"x"', "string integer", '"\\"x\\""'),
         # Nothing known.
-        ('{"a": 1}', None, '{"a":1}'),
-        ("false", None, "false"),
-        ('"x"', None, '"\\"x\\""'),
+        *(('{"a": 1}', None, '{"a":1}'), ("false", None, "false"), ('"x"', None, '"\\"x\\""')),
     ],
 )
 def test_values(text: str, types: str | None, read: str) -> None:
