@@ -370,6 +370,12 @@ def test_input_in_the_start_of_a_block_and_in_deltas(start: Any, pieces: list[st
                 assert part.payload == {**block, "input": json.loads(wanted)}
 
 
+def test_a_text_with_a_field_named_input_is_text() -> None:
+    start = frame("content_block_start", index=0, content_block={"type": "text", "text": "", "input": {"a": 1}})
+    said = deltas({"type": "text_delta", "text": "so"})
+    assert fold(read(start + said + frame("message_stop"))).text == "so"
+
+
 def test_two_calls_with_one_id_and_one_without() -> None:
     blocks = [{"type": "tool_use", "id": ident, "name": "f", "input": {}} for ident in ("t", "t", "")]
     stream = b"".join(frame("content_block_start", index=n, content_block=block) for n, block in enumerate(blocks))

@@ -235,7 +235,7 @@ class MessagesReader(SseReader):
     def _add_text(self, block: _OpenBlock, text: str) -> None:
         if block.kind in (BlockKind.TOOL_CALL, None):
             block.draft.take(text)
-        if text and block.kind is not None and not (block.is_nameless or block.wire.get("input")):
+        if text and block.kind is not None and not (block.is_nameless or block.has_input):
             self.out.append(Delta(block.number, text))
 
     def _close(self, value: Mapping[str, Any]) -> None:
@@ -271,11 +271,10 @@ class MessagesReader(SseReader):
             self.out.append(Opaque(PROTOCOL, {**wire, **block.late} if block.late else wire))
             return
         if block.kind is BlockKind.TOOL_CALL:
-            given = bool(block.wire.get("input"))
-            half = not (explicit or given or block.draft.is_blank or block.draft.is_whole)
+            half = not (explicit or block.has_input or block.draft.is_blank or block.draft.is_whole)
             if half or (cut and block.may_be_cut):
                 status = "truncated"
-            elif given or (block.draft.is_blank and explicit):
+            elif block.has_input or (block.draft.is_blank and explicit):
                 self.out.append(Delta(block.number, block.arguments or "{}"))
         self.out.append(Close(block.number, status, scoped(PROTOCOL, block.late)))
 
@@ -285,9 +284,10 @@ _PROSE: Final = {BlockKind.TEXT, BlockKind.REASONING}
 
 class _OpenBlock:
     """A block that is not closed: its start, and fields that came later. `kind` is None if it is not modelled. The
-    reader sets `thinking`: thinking that the same block of the server began with, and whose signature is missing."""
+    reader sets `thinking`: thinking that the same block of the server began with, and whose signature is missing.
+    `has_input`: it is a call whose arguments, or some, came with its start."""
 
-    __slots__ = ("draft", "is_nameless", "kind", "late", "number", "thinking", "wire")
+    __slots__ = ("draft", "has_input", "is_nameless", "kind", "late", "number", "thinking", "wire")
 
     def __init__(self, number: int, wire: Mapping[str, Any]) -> None:
         self.number = number
@@ -298,11 +298,12 @@ class _OpenBlock:
         self.draft = CallDelta(0)
         self.draft.kind = "custom"  # never merges repeated text: pieces of Messages are always fragments
         self.kind = _KINDS.get(text_of(wire.get("type")))
+        self.has_input = self.kind is BlockKind.TOOL_CALL and bool(wire.get("input"))
 
     @property
     def may_be_cut(self) -> bool:
         """True for a call whose arguments are incomplete or empty."""
-        if self.kind is not BlockKind.TOOL_CALL or self.wire.get("input"):
+        if self.kind is not BlockKind.TOOL_CALL or self.has_input:
             return False
         return self.draft.arguments.strip(SPACE) in ("", "{}") or not self.draft.is_whole
 
