@@ -387,9 +387,7 @@ class TokenCounting:
     """Fills in the token counts of one answer, from the text really sent and the text really generated. The `server`
     counts if it can."""
 
-    def __init__(
-        self, estimator: Estimator, sent: ModelRequest, *, always: bool, server: TokenCounter | None = None
-    ) -> None:
+    def __init__(self, estimator: Estimator, sent: ModelRequest, *, always: bool, server: TokenCounter | None) -> None:
         self._estimator = estimator
         self._server = server
         self._sent = sent

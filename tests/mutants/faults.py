@@ -298,6 +298,21 @@ FAULTS: Final = (
         "half a frame ends clients", ("tests/parse/test_sse.py",),
     ),
     Fault(
+        "relay-forms-of-errors", "proxy/pipeline/paths/relay.py",
+        " or error_in(value) is not None:", ":",
+        "an error of another form reaches the client as a part of the answer", ("tests/unit/test_relay_judges.py",),
+    ),
+    Fault(
+        "cancelled-mark-stays", "proxy/pipeline/conversations/stored.py",
+        "await store.delete(mark.id, mark.owner)", "pass",
+        "marks to cancel pile up in the store", ("tests/e2e/test_background.py",),
+    ),
+    Fault(
+        "cancelled-without-a-worker", "proxy/pipeline/conversations/stored.py",
+        'replace(now, status="cancelled") if now is not None and now.status in RUNNING else None', "None",
+        "a response whose worker is gone is never over", ("tests/e2e/test_background.py",),
+    ),
+    Fault(
         "relay-behind-the-end", "proxy/pipeline/paths/relay.py",
         "if self.ended or self.fault is not before:\n                break", "if self.fault is not before:\n                break",
         "what a server sends behind the end of its answer reaches the client", ("tests/unit/test_relay.py", *STAGES),

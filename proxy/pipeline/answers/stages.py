@@ -180,7 +180,7 @@ class RewriteStage:
     changes: Final = True
     ignores_text: Final = False
 
-    def __init__(self, function: RewriteFunction, owner: StageOwner | None, *, holds: bool = False) -> None:
+    def __init__(self, function: RewriteFunction, owner: StageOwner | None, *, holds: bool) -> None:
         self.holds_calls = holds
         self._function = function
         self._owner = owner

@@ -114,7 +114,7 @@ class EventReplay:
     without events it sends a keep-alive frame."""
 
     def __init__(
-        self, conversations: Conversations, silence_s: float, turn: StoredTurn, form: TurnForm, after: int = -1
+        self, conversations: Conversations, silence_s: float, turn: StoredTurn, form: TurnForm, after: int
     ) -> None:
         self._conversations = conversations
         self._silence_s = silence_s

@@ -115,7 +115,7 @@ def _page(
     return [items[place] for place in places[:most]], len(places) > most
 
 
-def list_of(page: Sequence[Mapping[str, Any]], more: bool, nobody: str | None = None) -> bytes:
+def list_of(page: Sequence[Mapping[str, Any]], more: bool, nobody: str | None) -> bytes:
     """Returns a list of items as JSON. `more`: further items follow."""
     return dump_in_pieces(
         {

@@ -120,7 +120,7 @@ def _served_name(endpoint: UpstreamServer, model: str) -> str:
     return model if served is None else served.name
 
 
-async def probe_template(endpoint: UpstreamServer, model: str, *, special_tokens: bool = False) -> ProbeResult:
+async def probe_template(endpoint: UpstreamServer, model: str, *, special_tokens: bool) -> ProbeResult:
     """Asks a started server whether the chat template of its `model` can teach tools. Never raises errors of the
     server."""
     takes = endpoint.backend.capabilities

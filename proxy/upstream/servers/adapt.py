@@ -343,7 +343,7 @@ def _without_stream_options(extra: Extra) -> Extra:
 
 
 def keep_part_fields(
-    messages: tuple[Message, ...], known: Container[str], wire: ServerSide | None, past: Past | None = None
+    messages: tuple[Message, ...], known: Container[str], wire: ServerSide | None, past: Past | None
 ) -> tuple[Message, ...]:
     """Returns the messages with the unmodelled fields of parts filtered like those of the request.
     Reasoning keeps all of its fields, because the server that made them needs them back."""
@@ -382,12 +382,7 @@ def _has_fields(message: Message) -> bool:
 
 
 def fit_tools(
-    request: ModelRequest,
-    takes: Capabilities,
-    wire: ServerSide | None = None,
-    tell: Tell = _silent,
-    *,
-    own: bool = False,
+    request: ModelRequest, takes: Capabilities, wire: ServerSide | None, tell: Tell, *, own: bool
 ) -> ModelRequest:
     """Returns the request with tools of types that the server knows (R3.8), and with earlier calls adapted to them.
 

@@ -23,7 +23,7 @@ _SHOWN: Final = "[result of a tool call that is not in the conversation]\n"
 _AGAIN: Final = "[another result of the same tool call]\n"
 
 
-def with_paired_results(messages: tuple[Message, ...], tell: Tell, past: Past | None = None) -> tuple[Message, ...]:
+def with_paired_results(messages: tuple[Message, ...], tell: Tell, past: Past | None) -> tuple[Message, ...]:
     """Returns the messages with every result right after its call, or the same object if nothing has to change."""
     if past is not None and fold_items(past, "settled", messages, _Settled(), _check_more)[1] == _Settled():
         return messages

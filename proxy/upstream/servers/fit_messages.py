@@ -28,7 +28,7 @@ _SYSTEM_ROLES: Final = ("system", "developer")
 _ROLE: Final = attrgetter("role")
 
 
-def fit_parts(messages: tuple[Message, ...], wire: ServerSide | None, past: Past | None = None) -> tuple[Message, ...]:
+def fit_parts(messages: tuple[Message, ...], wire: ServerSide | None, past: Past | None) -> tuple[Message, ...]:
     """Returns the messages with parts that the backend takes.
 
     Adjacent texts of a message or a result are joined, since many servers take only a plain string (R5.9). Parts that
@@ -113,7 +113,7 @@ def _is_expressible(part: Part, wire: ServerSide | None) -> bool:
     return wire is not None and (wire.bare_reasoning or bool(fields_of(part.extra, wire.name)))
 
 
-def fit_roles(messages: tuple[Message, ...], takes: Capabilities, *, late_system: bool = True) -> tuple[Message, ...]:
+def fit_roles(messages: tuple[Message, ...], takes: Capabilities, *, late_system: bool) -> tuple[Message, ...]:
     """Returns the messages with roles that the server takes.
 
     `developer` becomes `system` (C13). Without a system role such a message is put before the next user message, or
