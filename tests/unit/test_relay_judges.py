@@ -38,6 +38,7 @@ JUDGED = {
     "no blank line before the end": TEXT + LAST.rstrip() + b"\n" + DONE,
     "no blank lines": TEXT.rstrip() + b"\n" + LAST.rstrip() + b"\n" + DONE.rstrip(),
     "no blank lines, and CR": (JOINED + DONE).replace(b"\n", b"\r\n"),
+    "a byte order mark, and no blank lines": b"\xef\xbb\xbf" + TEXT.rstrip() + b"\n" + JOINED + DONE,
     "ids in place of blank lines": (JOINED.replace(b"\ndata", b"\nid: 7\ndata") + DONE),
 }
 

@@ -46,7 +46,7 @@ _ERROR: Final = re.compile(
     rb'stop|length|tool_calls|function_call|content_filter|end_turn|tool_use|max_tokens|stop_sequence)")'
 )
 _JOINED: Final = re.compile(rb"\}(?:\r\n?|\n)(?:data|event)")
-_DATA_LINE: Final = re.compile(rb"((?:^|(?<=[\r\n]))data[^\r\n]*)(\r\n|\r|\n)(?=[^\r\n])")
+_DATA_LINE: Final = re.compile(rb"((?:^(?:\xef\xbb\xbf)?|(?<=[\r\n]))data[^\r\n]*)(\r\n|\r|\n)(?=[^\r\n])")
 _DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
 _COUNTS: Final = re.compile(rb'"usage" ?: ?\{')
 _TAIL_BYTES: Final = 1024
