@@ -190,7 +190,7 @@ def needs_changes(
             return True
         if make_once(request.past, "incomplete tools", request.tools, lambda: any(map(_is_incomplete, request.tools))):
             return True
-    sampling, limits = request.sampling, limits_of(wire, context)
+    sampling, limits = request.sampling, Limits(wire.most_temperature, wire.efforts, context)
     if not is_usual(sampling, limits) and fit_sampling(request, limits, NONE, _silent) is not sampling:
         return True
     if plain:

@@ -434,7 +434,7 @@ class HttpSource(WireSource):
         if self._streams:
             return await self._as_whole(None)
         body = await self._answer.read(self._backend.limits.reply_bytes)
-        return await self._as_whole(body) if _is_stream(body) else body
+        return body if body.startswith(b"{") or not _is_stream(body) else await self._as_whole(body)
 
     async def _as_whole(self, stream: bytes | None) -> bytes:
         """Returns a stream, or else the stream that arrives, as the bytes of a whole answer."""
@@ -454,7 +454,7 @@ class HttpSource(WireSource):
             size += len(data)
             if size > limit:
                 raise too_large(limit)
-            if stream or (size == len(data) and _is_stream(data)):
+            if stream or (size == len(data) and not data.startswith(b"{") and _is_stream(data)):
                 stream += data
             else:
                 yield data
