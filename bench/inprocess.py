@@ -25,13 +25,14 @@ from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 from bench import callgrind, corpus
 from bench.contestants import CALL, chunk, whole_answer
 from bench.load import Ask
 from toolwire.configuration.settings import load
-from toolwire.observability.logs import set_up_logging
+from toolwire.observability.logs import flush_logs, set_up_logging
 from toolwire.server.process import gateway, rare_collections
 from toolwire.server.simulated import SimulatedGateway
 from toolwire.support import offload
@@ -191,10 +192,15 @@ def measure(
             gateway = Gateway(work, folder)
             runner.run(gateway.__aenter__())
             warm = gateway.asks(work.warm)
-            runner.run(gateway.serve(warm))
+
+            def serve(asks: Sequence[bytes]) -> None:
+                runner.run(gateway.serve(asks))
+                flush_logs()  # here, so that the lines of these requests count and no others do
+
+            serve(warm)
             asks = gateway.asks(requests)
             with rare_collections():
-                run(lambda: runner.run(gateway.serve(asks)), lambda: runner.run(gateway.serve(warm[-1:])))
+                run(partial(serve, asks), partial(serve, warm[-1:]))
             runner.run(gateway.__aexit__())
         logging.basicConfig(handlers=[logging.NullHandler()], level=level, force=True)
 

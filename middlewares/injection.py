@@ -171,8 +171,8 @@ class Injection(Middleware):
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """Returns the request with the tools in its prompt. Raises `ClientFault` `unsupported_parameter` if
         `decoding.constrain: required` cannot be fulfilled."""
-        route = exchange.route
-        if not plain_in(request.messages, request.past):
+        route, past = exchange.route, request.past
+        if not plain_in(request.messages, past):
             request = await self._files.read(exchange, request)
         held = _held(request)
         if exchange.native:
@@ -181,7 +181,7 @@ class Injection(Middleware):
         wire = route.pool.protocol
         turns = wire is not None and wire.turn_markers
         asks = request.tools or request.response_format is not None
-        if not (asks or turns or (not by_template and history_in(request.messages, request.past))):
+        if not (asks or turns or (not by_template and history_in(request.messages, past))):
             exchange.escapes = exchange.offer = None
             return request
         tool_format = route.format_for(request.model)
