@@ -38,6 +38,7 @@ JUDGED = {
     "no blank line before the end": TEXT + LAST.rstrip() + b"\n" + DONE,
     "no blank lines": TEXT.rstrip() + b"\n" + LAST.rstrip() + b"\n" + DONE.rstrip(),
     "no blank lines, and CR": (JOINED + DONE).replace(b"\n", b"\r\n"),
+    "no blank lines after a byte order mark": b"\xef\xbb\xbf" + JOINED + DONE,
     "ids in place of blank lines": (JOINED.replace(b"\ndata", b"\nid: 7\ndata") + DONE),
 }
 
