@@ -64,7 +64,7 @@ async def parse_mended(
             raw = await offload(len(body) > OFFLOAD_BYTES, _without_halves, body)
         if raw is body:
             raise
-        return MendedBody(raw, await parse_body(raw, limits, known, lookup, counted), fault)
+        return MendedBody(raw, await parse_body(raw, limits, known, lookup), fault)  # its objects were counted above
 
 
 def _without_halves(body: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pkgutil import resolve_name
@@ -288,7 +289,9 @@ def test_full_collections_are_rare_while_huge_requests_run() -> None:
 @pytest.mark.usefixtures("thresholds")
 async def test_it_is_as_before_when_they_are_over() -> None:
     async with gateway_before([Say("Hello.")]) as (server, _):
-        for body in ({"messages": MANY * 2}, {"messages": MANY * 2, "n": "x"}):
+        whole = {"model": "m", "messages": MANY * 2}
+        half = json.dumps({**whole, "user": "half of an emoji: \ud83d"}).encode()
+        for body in (whole, {**whole, "n": "x"}, half):
             await post(server, body)
     assert gc.get_threshold() == (10_000, 3, 7)
 

@@ -39,7 +39,10 @@ from ..answers.renaming import Renaming
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 _END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")
-_SUSPICIOUS: Final = (b"error", b'"detail"', b'_reason":"', b'_reason": "', b"}\ndata", b"}\nevent")
+_SUSPICIOUS: Final = (
+    *(b'"error"', b"event: error", b"event:error", b'"detail"', b'_reason":"', b'_reason": "'),
+    *(b"}\ndata", b"}\nevent"),
+)
 """Bytes of frames that may hold an error or a finish reason that means one, or lack a blank line."""
 _ERROR: Final = re.compile(
     rb'"error"|"detail"|event: ?error|_reason": ?"(?!(?:'
@@ -77,7 +80,8 @@ class Relay:
         self._protocol = protocol
         self._marks = protocol.end_marks
         self._usual = protocol.usual
-        self._odd = (*_SUSPICIOUS, b'"usage"', *self._marks)
+        self._suspicious = (*_SUSPICIOUS, *self._marks)
+        self._odd = (*self._suspicious, b'"usage"')
         self._spaced = protocol.usual.replace(b":", b": ")
         self._note = note
         self._private = private
@@ -151,11 +155,12 @@ class Relay:
                 break
 
     def _is_suspicious(self, frame: bytes) -> bool:
+        bare, suspicious = frame.replace(b"\r\n", b"\n"), self._suspicious
+        if plain_length(bare, self._usual, suspicious) or plain_length(bare, self._spaced, suspicious):
+            return False
         # `find`, because `in` first tries bytes as a number, which raises an exception each time.
         if (frame.find(self._usual) < 0 and frame.find(self._spaced) < 0) or not frame.rstrip().endswith(b"}"):
             return True
-        if frame.find(b"\r") < 0 and all(frame.find(one) < 0 for one in self._odd):
-            return False
         return (
             _ERROR.search(frame) is not None
             or _JOINED.search(frame) is not None
