@@ -265,7 +265,7 @@ def frames(*data: bytes) -> Iterable[bytes]:
     return [b"data: " + one + b"\n\n" for one in data]
 
 
-@every("first", [b'{"choices":[]}', b' {"choices":[]}', b"[1]"])
+@every("first", [b'{"choices":[]}', b' {"choices":[]}'])
 def test_first_words_that_are_json_pass(first: bytes) -> None:
     data = b"".join(frames(first, b'{"choices":[{"index":0,"delta":{"content":"data: x"}}]}'))
     relay = Relay(ChatProtocol(), frame_bytes=4096)
@@ -273,7 +273,7 @@ def test_first_words_that_are_json_pass(first: bytes) -> None:
     assert relay.fault is None
 
 
-@every("later", [b"hello", b"<html>", b"{", b'{"choices":[{"index":0,"delta":{"content":"a"'])
+@every("later", [b"hello", b"<html>", b"[1]", b"{", b'{"choices":[{"index":0,"delta":{"content":"a"'])
 def test_later_words_that_are_no_json_end_the_stream(later: bytes) -> None:
     """Clients break on them, in whatever reads they come."""
     first, *rest = frames(b'{"choices":[{"index":0,"delta":{"content":"data: x"}}]}', later)

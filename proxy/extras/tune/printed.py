@@ -39,7 +39,9 @@ def _candidates(text: str, schemas: Schemas) -> list[PrintedCall]:
     return [
         call
         for start, end, call in spans
-        if not any(a <= start and end <= b for a, b in inline) and not _mixed(text, fences, start, end, spans)
+        if not any(a <= start and end <= b for a, b in inline)
+        and not _mixed(text, fences, start, end, spans)
+        and not text[text.rfind("\n", 0, start) + 1 : start].lstrip(" \t").startswith(">")  # a Markdown quotation
     ]
 
 
