@@ -101,9 +101,8 @@ def pytest_collection() -> Generator[None, object, object]:
     circles."""
     from toolwire.server import hosting, process
 
-    # A reload has everything collected: here what is new is enough. And serving in this process must not unfreeze the
-    # rest: each collection of the tests that follow would look at it, which takes a second.
-    vars(hosting)["settle_memory"] = gc.collect
+    # Serving in this process must not unfreeze what is there: each collection of the tests that follow would look at
+    # it, which takes a second.
     vars(process)["rare_collections"] = nullcontext
     gc.disable()
     try:
@@ -112,6 +111,8 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
+        # A reload has everything collected: here what is new is enough. The test of it has imported the function.
+        vars(hosting)["settle_memory"] = gc.collect
 
 
 @pytest.fixture(scope="session")

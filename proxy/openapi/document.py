@@ -133,12 +133,12 @@ class _Document:
             schemas |= part.schemas
         ident = {"name": REQUEST_ID, "in": "header", **_header(_WORDS[REQUEST_ID])}
         client_id = {"name": CLIENT_ID, "in": "header", **_header(_WORDS[CLIENT_ID])}
-        components: Json = dict(
-            schemas=schemas,
-            responses=self._responses,
-            headers=self._headers,
-            parameters={"RequestId": ident, "ClientRequestId": client_id},
-        )
+        components: Json = {
+            "schemas": schemas,
+            "headers": self._headers,
+            "parameters": {"RequestId": ident, "ClientRequestId": client_id},
+        }
+        components["responses"] = self._responses
         if self._served.keyed:
             components["securitySchemes"] = {
                 "bearer": {"type": "http", "scheme": "bearer"},

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every, examples
+from tests.strategies import split
 from tests.unit.test_stream_paths import REQUEST
 from toolwire.config import BackendConfig, LimitsConfig, RouteOptions
 from toolwire.errors import BackendFault
@@ -279,10 +280,6 @@ def text_of(frames: list[Any], *keys: str) -> str:
     return "".join(delta.get(key) or "" for delta in deltas for key in keys)
 
 
-def cut(data: bytes, places: list[int]) -> list[bytes]:
-    return [data[a:b] for a, b in pairwise(sorted({0, len(data), *(place % (len(data) + 1) for place in places)}))]
-
-
 PIECES = st.text(string.ascii_letters + " é<", max_size=6)
 
 
@@ -306,7 +303,7 @@ def test_law_a_secret_ends_the_stream_wherever_it_is_cut(
     wire = b"".join(b"data: %b\n\n" % json.dumps(chunk({key: text}), ensure_ascii=escaped).encode() for text in texts)
     wire = frame(chunk({"role": "assistant", key: "Hi"})) + wire + frame(chunk({}, "stop")) + frame("[DONE]")
     path = path_of(kind)
-    out = given_out(path, cut(wire, reads))
+    out = given_out(path, split(wire, reads))
     frames = read_frames(out)
     shown = text_of(frames, key)
     assert KEY not in shown
@@ -333,11 +330,11 @@ def test_law_other_streams_are_the_same_as_without_secrets(kind: str, texts: lis
     )
     wire += frame(chunk({}, "stop")) + frame("[DONE]")
     guarded, plain = path_of(kind), path_of(kind, NOTHING)
-    for data in cut(wire, reads):
+    for data in split(wire, reads):
         assert guarded.feed(data) == plain.feed(data)
     assert (guarded.over, guarded.has_sent) == (plain.over, plain.has_sent)
     if kind == "raw":
-        assert given_out(path_of(kind), cut(wire, reads)) == wire
+        assert given_out(path_of(kind), split(wire, reads)) == wire
 
 
 def call_delta(**function: str) -> dict[str, Any]:

@@ -31,7 +31,8 @@ async def test_a_certificate_that_nobody_signed(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_does_not_speak_tls(caplog: pytest.LogCaptureFixture) -> None:
-    def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)  # a socket that is closed with bytes unread resets its connection
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
 

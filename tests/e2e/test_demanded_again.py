@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.cases import every, first_and_in_turn
-from tests.e2e.conftest import CHAT, USER, Gateway, function, post, upstream_config
+from tests.e2e.conftest import CHAT, USER, Gateway, function, post
 from tests.e2e.engines import page
 from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, says
-from toolwire.config import GatewayConfig
+from tests.e2e.test_repeated_calls import config
 from toolwire.model import Reasoning, ToolUse
 from toolwire.testing import Answer, Asked, Say, Upstream
 
@@ -23,10 +23,6 @@ RECITED = (
     '{"name":"read_file","description":"Reads a file.",'
     '"parameters":{"type":"object","properties":{"path":{"type":"string"}}}}'
 )
-
-
-def config(url: str, **options: Any) -> GatewayConfig:
-    return upstream_config(url, backend=options.pop("backend", {"preset": "llamacpp"}), defaults=options)
 
 
 def body(path: str, *, stream: bool, choice: Any = "auto") -> dict[str, Any]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.cases import examples
 from tests.formats.cases import FORMATS, restore_json
-from tests.strategies import texts
+from tests.strategies import split, texts
 from toolwire.formats.base import control_tokens
 from toolwire.formats.engine import escaping, markers
 from toolwire.formats.engine.escaping import Escaping, Markup
@@ -61,10 +60,6 @@ def hostile(name: str) -> st.SearchStrategy[str]:
     found += [part for word in words for at in (1, len(word) // 2, len(word) - 1) for part in (word[:at], word[at:])]
     found += [f"{word[0]}{slashes}{word[1:]}" for word in words for slashes in ("\\", "\\\\")]
     return st.lists(st.sampled_from(found) | texts, max_size=9).map("".join)
-
-
-def split(text: str, cuts: list[int]) -> list[str]:
-    return [text[a:b] for a, b in pairwise(sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)}))]
 
 
 def through(restorer: Restorer, pieces: Any) -> str:

@@ -3,8 +3,8 @@ none).
 
 It is independent of the gateway's scanner, as a second opinion. It reads the whole answer, and may search it
 repeatedly. The same calls count as with `recognise: any` (R23.1): markers of a model family anywhere, except in inline
-code, in a line of a Markdown quotation and in a fence with other content; an answer that consists of calls; and a fence or an object at the start of a
-line that ends the answer. A call is valid if a tool of that name is on offer and the arguments fit its schema.
+code, in a Markdown quotation and in a fence with other content; an answer that consists of calls; and a fence or an
+object at the start of a line that ends the answer. A call is valid if a tool of that name is on offer and the arguments fit its schema.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ def _candidates(text: str, schemas: Schemas) -> list[PrintedCall]:
     if not spans:
         return [*_at_the_end(text, fences, schemas)]
     inline = [code.span() for code in _INLINE.finditer(_FENCE.sub(lambda fence: " " * len(fence[0]), text))]
-    cited = [line.span() for line in _CITED.finditer(text)]
     return [
         call
         for start, end, call in spans
         if not any(a <= start and end <= b for a, b in inline)
-        and not any(a < start < b for a, b in cited)
         and not _mixed(text, fences, start, end, spans)
+        and not text[text.rfind("\n", 0, start) + 1 : start].lstrip(" \t").startswith(">")  # a Markdown quotation
     ]
 
 
@@ -61,7 +60,6 @@ def _valid(call: PrintedCall, schemas: Schemas) -> bool:
 _FENCE: Final = re.compile(r"^[ \t]*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<body>.*?)^[ \t]*(?P=fence)[ \t]*$", re.M | re.S)
 _THINKING: Final = re.compile(r"\A\s*(?:<think>)?(?:(?!<think>).)*?</think>", re.S)
 _INLINE: Final = re.compile(r"(?<!`)(`{1,2})(?!`)(?:(?!\n\n).)+?(?<!`)\1(?!`)", re.S)
-_CITED: Final = re.compile(r"^[ \t]*>.*$", re.M)
 _ENDINGS: Final = re.compile(r"(?:\s*(?:</tool_call>|<\|im_end\|>|<\|eot_id\|>|<\|eom_id\|>|</s>))+\s*\Z")
 """Markers that may follow a call without an opener."""
 _BETWEEN: Final = re.compile(r"[\s;,]*")
