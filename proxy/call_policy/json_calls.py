@@ -51,6 +51,18 @@ _Member = tuple[Any, str]
 
 _ABSENT: Final[_Member] = (None, "null")
 
+_THOUGHT: Final = re.compile(r'[ \t\r\n]*\{\s*"thought"\s*:\s*("(?:[^"\\]++|\\.)*+")\s*,\s*"tool_calls"\s*:', re.DOTALL)
+
+
+def thought_before(text: str) -> str:
+    """Returns the text under `thought` in xLAM's object of calls, `{"thought": "...", "tool_calls": [...]}`; else
+    ""."""
+    found = _THOUGHT.match(text)
+    try:
+        return "" if found is None else valid_text(read_json(found[1]))
+    except ValueError:
+        return ""
+
 
 # --- arguments ------------------------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ from .candidate import CandidateCall
 from .coercion import coerce
 from .early import InputGate, SafeCall, ValueGate
 from .ids import CallIds
-from .json_calls import settle_arguments
+from .json_calls import settle_arguments, thought_before
 from .near import NearMiss, unreadable_block
 from .recognised import Recogniser, Schemas, Unrecognised, checker
 from .taught import FailureCode, Rejected, TaughtReader, has_object_calls, is_only_a_name
@@ -357,4 +357,5 @@ class CallPolicy:
             if block.syntax.loose:
                 self._count("recovered")
         found = tuple(self._emit(call, None) for call in wanted)
-        return Decision(calls=found, drop=not wanted, before=before, reasoning=block.reasoning)
+        reasoning = block.reasoning or thought_before(block.pieces[0][1] if block.pieces else "")
+        return Decision(calls=found, drop=not wanted, before=before, reasoning=reasoning)

@@ -349,7 +349,7 @@ cdef class Prose:
             return NO
         if marker.opens is None:
             return self._ends_reasoning(at + marker.size)
-        if is_cited(self._buffer.p, pos, at, self._margin, self._cited):
+        if self._cited:
             return NO
         if self._quoting.fence:
             if marker.fence:
@@ -448,7 +448,7 @@ cdef class Prose:
 
     cdef bint _is_quoted(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         self._quote(pos, at)
-        return self._quoting.quotes() or is_cited(self._buffer.p, pos, at, self._margin, self._cited)
+        return self._quoting.quotes() or self._cited
 
     cdef void _quote(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         """Reads quoting up to `at`."""
@@ -459,8 +459,11 @@ cdef class Prose:
 
     cdef inline void _quote_up_to(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         cdef Bytes p = self._buffer.p
+        cdef bint margin
         if at > self._quoted:
-            self._quoting.read(p, self._quoted, at, is_margin(p, pos, self._quoted, self._margin))
+            margin = is_margin(p, pos, self._quoted, self._margin)
+            self._quoting.read(p, self._quoted, at, margin)
+            self._cited = is_cited(p, self._quoted, at, margin, self._cited)
             self._quoted = at
 
     cdef Py_ssize_t _hold(self, Py_ssize_t pos, Py_ssize_t at) except -1:
@@ -481,7 +484,6 @@ cdef class Prose:
         self.again = False
         if self._quotes:
             self._quote_up_to(pos, at)
-            self._cited = is_cited(self._buffer.p, pos, at, self._margin, self._cited)
             self._margin = is_margin(self._buffer.p, pos, at, self._margin)
         self._last = self._buffer.p[at - 1]
         owner = self._buffer.owner if pos == 0 and at == self._buffer.size and type(self._buffer.owner) is str else None

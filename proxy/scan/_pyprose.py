@@ -66,9 +66,9 @@ class Prose:
         self.final = False
 
         # `_tags`: the current pair of reasoning tags. `_last`: the previous byte, a line end at the start of a text;
-        # `_margin`: the position is at the start of a line, after indentation. `_cited`: it is in a line that begins
-        # with `>`, a Markdown quotation. `_quoting`: the quoting state, read up
-        # to `_quoted`. `_refused`: the taught block that was tried here.
+        # `_margin`: the position is at the start of a line, after indentation. `_quoting`: the quoting state, read up
+        # to `_quoted`, as is `_cited`: in a line that begins with `>`, a Markdown quotation. `_refused`: the taught
+        # block that was tried here.
         self._tags = 0
         self._margin = True
         self._cited = False
@@ -147,7 +147,7 @@ class Prose:
         self._last = text[-1].encode()[-1]
         if "\n" in text or ">" in text:
             raw = text.encode()
-            self._cited = self._is_cited(raw, 0, len(raw))
+            self._cited = self._is_cited(raw, 0, len(raw), self._margin)
         if text[-1] in _BLANKS:
             before = text.rstrip(_BLANKS)
             self._margin = before[-1] == "\n" if before else self._margin
@@ -329,7 +329,7 @@ class Prose:
             return NO
         if marker.opens is None:
             return self._ends_reasoning(at + len(marker.literal))
-        if self._is_cited(self._buffer.data, pos, at):
+        if self._cited:
             return NO
         if quoting.fence:
             if marker.literal.startswith(FENCE.encode()):
@@ -400,10 +400,17 @@ class Prose:
     def _quote(self, pos: int, at: int) -> None:
         """Reads quoting up to `at`."""
         buf = self._buffer.data
-        self._quoting.read(buf, self._quoted, at, self._is_margin(pos, self._quoted))
-        self._quoted = at
+        self._quote_up_to(pos, at)
         if buf[at] != TICK[0]:
             self._quoting.end_run(buf[at])
+
+    def _quote_up_to(self, pos: int, at: int) -> None:
+        if at > self._quoted:
+            buf = self._buffer.data
+            margin = self._is_margin(pos, self._quoted)
+            self._quoting.read(buf, self._quoted, at, margin)
+            self._cited = self._is_cited(buf, self._quoted, at, margin)
+            self._quoted = at
 
     def _anchored(self, marker: Marker, pos: int, at: int) -> bool:
         """Returns True if `marker` counts at `at`. Text between `pos` and `at` was not sent yet."""
@@ -426,7 +433,7 @@ class Prose:
     def _is_quoted(self, pos: int, at: int) -> bool:
         """Returns True if `at` is in inline code, in a fence, or in a line of a quotation."""
         self._quote(pos, at)
-        return self._quoting.quotes() or self._is_cited(self._buffer.data, pos, at)
+        return self._quoting.quotes() or self._cited
 
     def _hold(self, pos: int, at: int) -> int:
         """Holds back the text from `at`, which may begin a marker."""
@@ -447,17 +454,15 @@ class Prose:
         self._refused = NONE
         self.again = False
         if self._first_chars:
-            self._quoting.read(buf, self._quoted, at, self._is_margin(pos, self._quoted))
-            self._quoted = max(self._quoted, at)
-            self._cited = self._is_cited(buf, pos, at)
+            self._quote_up_to(pos, at)
             self._margin = self._is_margin(pos, at)
         self._last = buf[at - 1]
         self._output.say(buf[pos:at].decode())
 
-    def _is_cited(self, buf: bytes, pos: int, at: int) -> bool:
-        """Returns True if the line with `at` begins with `>` before it; `_cited` and `_margin` say so for `pos`."""
+    def _is_cited(self, buf: bytes, pos: int, at: int, margin: bool) -> bool:
+        """Returns True if the line with `at` begins with `>` before it; `_cited` and `margin` say so for `pos`."""
         line = buf.rfind(b"\n", pos, at) + 1
-        if not (line or self._margin):
+        if not (line or margin):
             return self._cited
         return buf[line or pos : at].lstrip(b" \t").startswith(b">")
 

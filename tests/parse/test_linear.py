@@ -215,6 +215,12 @@ def test_a_large_delta_is_not_read_again_and_again(twin: ModuleType, name: str) 
     assert said <= len(text)
 
 
+def test_a_large_quotation_is_not_read_again_at_every_opener(twin: ModuleType) -> None:
+    text = "> " + "<tool_call>" * large(twin)
+    _, said = run(twin, "several", text, len(text))
+    assert said == len(text)
+
+
 def test_a_large_block_in_tiny_pieces(twin: ModuleType) -> None:
     body = '{"x":"' + "\\n é" * (large(twin) // 6) + '"}'
     text = f"<tool_call>{body}</tool_call>"

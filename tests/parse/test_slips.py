@@ -6,9 +6,12 @@ from types import ModuleType
 from typing import Any, Literal
 
 from tests.cases import every
+from tests.options import route_options
 from tests.parse.reading import Calls, blocks, calls_and_text, in_pieces, scanned
 from toolwire.config import CallsConfig, RouteOptions
+from toolwire.events import Delta
 from toolwire.formats.model_families import format_for
+from toolwire.scanner import open_scanner
 
 TOOLS = [
     {"name": name, "parameters": {"type": "object", "properties": properties, "required": list(properties)[:1]}}
@@ -191,6 +194,30 @@ def test_what_models_write_beside_their_form_is_read(
     for size in (len(text), 1, 7):
         assert read(twin, model, text, size) == (calls, said)
     assert read(twin, model, text, 1, 0) == (calls, said)
+
+
+@every(
+    "text",
+    [
+        f"Plan: I look.\nAction: ```json\n[{RUN}]\n```",
+        f"Thought: I look.\nAction: ```json\n[{RUN}]\n```",
+        f'{{"thought": "I look.", "tool_calls": [{RUN}]}}',
+        f'```json\n{{\n"thought" : "I l\\u006fok.",\n"tool_calls": [{RUN}]}}\n```',
+    ],
+)
+def test_a_thought_before_calls_is_reasoning(twin: ModuleType, text: str) -> None:
+    events = scanned(twin, "auto", TOOLS, in_pieces(text, 3), calls=CallsConfig(recognise="any"))
+    assert [(block.kind, block.name or block.text) for block in blocks(events)] == [
+        ("reasoning", "I look."),
+        ("tool_call", "run"),
+    ]
+
+
+def test_a_plan_of_several_lines_is_not_held_back(twin: ModuleType) -> None:
+    scanner = open_scanner("auto", TOOLS, options=route_options(), scanner=twin.CallScanner)
+    assert "".join(e.text for e in scanner.feed("Plan:\n1. I look.\n2. I") if isinstance(e, Delta)) == (
+        "Plan:\n1. I look.\n2. I"
+    )
 
 
 @every(("model", "text"), TEXT)

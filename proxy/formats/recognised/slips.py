@@ -46,7 +46,11 @@ _STEPS: Final = BlockSyntax(
     opener="",
     anchor="answer",
     body=(
-        (_ACTION, *(Branch(literal=word, read="text", field="said", then=5) for word in ("Thought:", "Plan:"))),
+        (
+            _ACTION,
+            Branch(literal="Thought:", read="text", field="said", then=5),
+            Branch(literal="Plan:", read="word", field="said", then=5),  # short: other answers begin so, too
+        ),
         (Branch(literal="\nAction Input:", then=2),),
         (Branch(literal="```", read="word", then=3), Branch(read="object", field="arguments", then=4)),
         (Branch(read="object", field="arguments", then=6),),
