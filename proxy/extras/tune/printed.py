@@ -4,7 +4,8 @@ none).
 It is independent of the gateway's scanner, as a second opinion. It reads the whole answer, and may search it
 repeatedly. The same calls count as with `recognise: any` (R23.1): markers of a model family anywhere, except in inline
 code, in a Markdown quotation and in a fence with other content; an answer that consists of calls; and a fence or an
-object at the start of a line that ends the answer. A call is valid if a tool of that name is on offer and the arguments fit its schema.
+object at the start of a line that ends the answer. A call is valid if a tool of that name is on offer and the arguments
+fit its schema.
 """
 
 from __future__ import annotations
