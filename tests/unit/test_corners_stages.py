@@ -265,7 +265,7 @@ def frames(*data: bytes) -> Iterable[bytes]:
     return [b"data: " + one + b"\n\n" for one in data]
 
 
-@every("first", [b'{"choices":[]}', b' {"choices":[]}', b"[1]"])
+@every("first", [b'{"choices":[]}', b' {"choices":[]}'])
 def test_first_words_that_are_json_pass(first: bytes) -> None:
     data = b"".join(frames(first, b'{"choices":[{"index":0,"delta":{"content":"data: x"}}]}'))
     relay = Relay(ChatProtocol(), frame_bytes=4096)

@@ -465,7 +465,7 @@ class HttpSource(WireSource):
             if len(begin) >= HEAD_BYTES and not _is_stream(bytes(begin[:HEAD_BYTES])):
                 passes = True
                 yield bytes(begin)
-                begin.clear()
+                begin = bytearray()
         if begin:
             body = bytes(begin)
             yield await self._as_whole(body) if _is_stream(body) else body
