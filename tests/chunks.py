@@ -92,6 +92,7 @@ DELTAS: list[dict[str, Any]] = [
     {"reasoning": "so", "reasoning_content": "thinking"},
     {"reasoning": "so", "reasoning_content": "", "reasoning_text": None},
     {"reasoning_text": "\x1b"},
+    {"reasoning_details": [{"type": "reasoning.text", "text": "so ü"}]},
     {"content": "", "reasoning_content": ""},
     {"content": "both", "reasoning_content": "thinking"},
     {"content": "no", "refusal": "I will not."},

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -367,7 +368,7 @@ def _places(config: GatewayConfig) -> Iterator[str]:
         yield f"tools.folder: {NO_TOOLS}"
     if config.store.kind == "sqlite" and config.store.path is not None:
         path = Path(config.store.path)
-        if path.is_dir():
+        if os.path.isdir(path):  # `Path.is_dir` raises for a folder of another user
             yield f"store.path: {config.store.path} is a folder; give a file"
         else:
             yield from _folder(path.parent, "store.path")

@@ -112,6 +112,22 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pyte
     assert line.startswith(f"conversations cannot be stored: {tmp_path}/file is not a folder; ")
 
 
+def test_a_folder_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "locked").mkdir()
+    stat = os.stat
+
+    def refuse(path: Any, *more: Any, **options: Any) -> os.stat_result:
+        if "locked/" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, *more, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    monkeypatch.setattr(os, "access", lambda path, mode: "locked" not in str(path))
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "locked" / "toolwire"))
+    (line,) = start_notes(config(), registries())
+    assert line.startswith(f"conversations cannot be stored: {tmp_path}/locked is not writable; ")
+
+
 @pytest.mark.parametrize(("switched", "said"), [("", "apt-get install gcc"), ("1", "unset it")])
 def test_a_scanner_that_is_not_compiled_is_a_warning(
     switched: str, said: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

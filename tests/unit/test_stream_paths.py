@@ -162,6 +162,15 @@ def test_plain_text_passes_unread(client: str) -> None:
         assert gated._gate.passed == passed
 
 
+@every("client", WRITERS)
+def test_reasoning_that_repeats_its_details_does_not_pass(client: str) -> None:
+    (plain, *_), (gated, *_) = pair("default", "sentinel", client)
+    for text in ("so", " it", " goes"):
+        for delta in ({"reasoning_details": [{"type": "reasoning.text", "text": text}]}, {"reasoning": text}):
+            assert masked(gated.feed(frame(chunk(delta)))) == masked(plain.feed(frame(chunk(delta))))
+    assert gated._gate.passed == 0
+
+
 def test_a_call_shuts_the_gate_until_text_follows() -> None:
     _, (gated, *_) = pair("default", "sentinel", "chat")
     call = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'

@@ -167,6 +167,8 @@ class ChatReader(SseReader):
             if text and not answer.repeats(kind, text, details=details):
                 answer.prose(self, kind, text, first)
                 first = extra
+        if details and answer.index == 0:
+            self.open_prose = None  # the next chunk may repeat the reasoning
         has_content = len(self.out) > before or bool(opaque)
         if has_content and not reason:
             self._news = EMPTY  # they concern its tokens (rule 5)
@@ -299,9 +301,9 @@ class _ChoiceBlocks:
                 self._close_prose(reader, opened[0], "complete")
             self._open_named(reader)
             opened = self._prose = reader.next_block(), kind
-            if self.index == 0:
-                reader.open_prose = opened
             reader.out.append(Open(opened[0], kind, choice=self.index))
+        if self.index == 0:
+            reader.open_prose = opened
         return opened[0]
 
     def _close_prose(self, reader: ChatReader, block: int, status: BlockStatus) -> None:

@@ -66,6 +66,9 @@ OUT_OF_STEP: Final = "out_of_step"
 REFUSAL_BYTES: Final = 64 * 1024
 """Bytes of an error answer that are read at most."""
 
+HEAD_BYTES: Final = 64
+"""Bytes of an answer that tell a stream from a whole answer."""
+
 
 class HttpBackend:
     """A server over HTTP that speaks `protocol`. The constructor raises `ValueError` for an unusable configuration."""
@@ -398,11 +401,12 @@ class HttpSource(WireSource):
             limits = self._backend.limits
             reader = self._wire.reader(frame_bytes=limits.frame_bytes, **self._reading)
             size = held = 0
-            whole = bytearray()
+            whole, blank = bytearray(), True
             async for data in self._answer.reads():
-                if whole or (size == held == 0 and self._begins_whole(data)):
+                if whole or (blank and self._begins_whole(data)):
                     self._append(whole, data)
                     continue
+                blank = blank and data.isspace()
                 size += len(data)
                 if size > limits.stream_bytes:
                     raise too_large(limits.stream_bytes)
@@ -449,17 +453,22 @@ class HttpSource(WireSource):
             yield await self.body()
             return
         size, limit = 0, self._backend.limits.reply_bytes
-        stream = bytearray()
+        begin, passes = bytearray(), False
         async for data in self._answer.reads():
             size += len(data)
             if size > limit:
                 raise too_large(limit)
-            if stream or (size == len(data) and not data.startswith(b"{") and _is_stream(data)):
-                stream += data
-            else:
+            if passes:
                 yield data
-        if stream:
-            yield await self._as_whole(bytes(stream))
+                continue
+            begin += data
+            if len(begin) >= HEAD_BYTES and not _is_stream(bytes(begin[:HEAD_BYTES])):
+                passes = True
+                yield bytes(begin)
+                begin = bytearray()
+        if begin:
+            body = bytes(begin)
+            yield await self._as_whole(body) if _is_stream(body) else body
 
     async def reply(self) -> ModelReply:
         """Returns the whole answer. Raises `GatewayError`."""
@@ -517,7 +526,7 @@ def _is_whole(data: bytes) -> bool:
 
 def _is_stream(body: bytes) -> bool:
     """True if an answer that is not labelled as a stream is the text of one."""
-    return body[:64].lstrip(b"\xef\xbb\xbf \r\n").startswith((b"data:", b"event:", b": "))
+    return body[:HEAD_BYTES].lstrip(b"\xef\xbb\xbf \r\n").startswith((b"data:", b"event:", b"id:", b"retry:", b":"))
 
 
 def _may_be_stream(content_type: str) -> bool:
