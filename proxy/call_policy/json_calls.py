@@ -51,12 +51,11 @@ _Member = tuple[Any, str]
 
 _ABSENT: Final[_Member] = (None, "null")
 
-_THOUGHT: Final = re.compile(r'[ \t\r\n]*\{\s*"thought"\s*:\s*("(?:[^"\\]++|\\.)*+")\s*,\s*"tool_calls"\s*:', re.DOTALL)
+_THOUGHT: Final = re.compile(r'[ \t\r\n]*\{\s*"thought"\s*:\s*("(?:[^"\\]++|\\.)*+")\s*,', re.DOTALL)
 
 
 def thought_before(text: str) -> str:
-    """Returns the text under `thought` in xLAM's object of calls, `{"thought": "...", "tool_calls": [...]}`; else
-    ""."""
+    """Returns the text under `thought`, if an object with calls begins with it, as xLAM's; else ""."""
     found = _THOUGHT.match(text)
     try:
         return "" if found is None else valid_text(read_json(found[1]))

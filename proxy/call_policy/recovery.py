@@ -21,6 +21,7 @@ The caller checks whether the arguments fit.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
@@ -54,6 +55,9 @@ MAX_CALLS: Final = 64
 
 TypesOf = Callable[[str], ParameterTypes]
 
+_QUOTATION: Final = re.compile(r"[ \t]*```[^\n]*\n[ \t]*>")
+"""A fence that begins with a Markdown quotation."""
+
 
 def recover(text: str, names: Collection[str], types_of: TypesOf) -> tuple[list[WrittenCall], int]:
     """Returns the calls at the end of `text`, and the number of characters before them; they begin at the start of the
@@ -62,6 +66,8 @@ def recover(text: str, names: Collection[str], types_of: TypesOf) -> tuple[list[
     if has_more_values(text, MAX_REPAIRED_VALUES):  # reading it repeatedly would take too long
         raise NoCall
     for start in _starts(text):
+        if _QUOTATION.match(text, start):
+            continue
         try:
             calls = _CallReader(text[start:], names, types_of).calls()
         except NoCall as none:

@@ -118,6 +118,9 @@ class Branch:
     then: int = END
     ahead: bool = False
     """The block ends before the literal, which is read again as text outside the block."""
+    slip: bool = False
+    """No format teaches it. Data in prompts need no escapes against it, because it ends or begins a value only beside
+    other literals, which are escaped."""
 
 
 Node = tuple[Branch, ...]
@@ -238,16 +241,13 @@ class Grammar:
     @property
     def value_ends(self) -> tuple[str, ...]:
         """Literals that would end an unescaped string in a block: `BlockSyntax.quote`, the literals that end a `text`,
-        those that may follow these, and those that may stand in place of the value. No format teaches values as
-        attributes, so the ends of these are not included."""
+        those that may follow these, and those that may stand in place of the value; without slips."""
         ends: list[str] = []
         for syntax in (syntax for grammar in self._all for syntax in grammar.syntaxes):
             ends.append(syntax.quote)
             for node in syntax.nodes:
-                for branch in node:
-                    if branch.read != "text" or branch.literal.startswith(" value="):
-                        continue
-                    for end in syntax.nodes[branch.then]:
+                for branch in (branch for branch in node if branch.read == "text" and not branch.slip):
+                    for end in (end for end in syntax.nodes[branch.then] if not end.slip):
                         ends.append(end.literal)
                         if end.read == "nothing" and end.then != END:
                             ends += (text for behind in syntax.nodes[end.then] for text in _worded(behind.literal))

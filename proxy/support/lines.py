@@ -59,20 +59,23 @@ class LineSplitter:
 async def log_lines(
     stream: asyncio.StreamReader, most: int, log: Callable[[bytes], object], log_left_out: Callable[[int], object]
 ) -> None:
-    """Logs the lines of a stream until its end, the heads of those of more than `most` bytes. `log_left_out` is called
-    with the number of lines beyond `LOGGED_LINES`."""
+    """Logs the lines of a stream until its end, but no blank ones; of those with more than `most` bytes the heads.
+    `log_left_out` is called with the number of lines beyond `LOGGED_LINES`."""
     splitter = LineSplitter(most)
     began, logged, left_out = time.monotonic(), 0, 0
     try:
         while data := await stream.read(READ_BYTES):
             for line in splitter.feed(data):
+                text = line if isinstance(line, bytes) else line.head
+                if not text.strip():
+                    continue
                 if time.monotonic() - began > LOGGED_PER_S:
                     if left_out:
                         log_left_out(left_out)
                     began, logged, left_out = time.monotonic(), 0, 0
                 if logged < LOGGED_LINES:
                     logged += 1
-                    log(line if isinstance(line, bytes) else line.head)
+                    log(text)
                 else:
                     left_out += 1
             await asyncio.sleep(0)

@@ -68,7 +68,7 @@ async def test_lines_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatc
     clock = itertools.chain([0.0] * 151, itertools.repeat(LOGGED_PER_S + 1))
     monkeypatch.setattr("toolwire.support.lines.time", SimpleNamespace(monotonic=lambda: next(clock)))
     stream = asyncio.StreamReader()
-    stream.feed_data(b"".join(b"line %d\n" % n for n in range(LOGGED_LINES + 50)) + b"x" * 9000 + b"\nlast\n")
+    stream.feed_data(b"".join(b"line %d\n \r\n\n" % n for n in range(LOGGED_LINES + 50)) + b"x" * 9000 + b"\nlast\n")
     stream.feed_eof()
     logged: list[bytes] = []
     left_out: list[int] = []

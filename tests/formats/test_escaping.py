@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from tests.cases import examples
 from tests.formats.cases import FORMATS, restore_json
 from tests.strategies import split, texts
-from toolwire.formats.base import control_tokens
+from toolwire.formats.base import control_tokens, escaping_for
 from toolwire.formats.engine import escaping, markers
 from toolwire.formats.engine.escaping import Escaping, Markup
 from toolwire.formats.engine.markers import TAIL_CHARS, MarkerSet, distinct
 from toolwire.formats.engine.restoring import Restorer
 from toolwire.formats.engine.results import TOOL_RESPONSE
-from toolwire.formats.families import bare_json, invoke, json_tags, messages, pythonic
+from toolwire.formats.families import bare_json, invoke, json_tags, messages, pythonic, qwen
 from toolwire.formats.recognised import auto
 
 MARKERS = ("<tool_call>", "</tool_call>", "```json", *TOOL_RESPONSE.markers)
@@ -252,6 +252,13 @@ def test_markers_are_made_so_that_none_overlap(given_markers: list[str]) -> None
     for marker in given_markers:
         if marker.strip("\\ "):
             assert any(word in marker for word in words)
+
+
+@pytest.mark.parametrize("text", ['/// <param name="x">A.</param>\n', "<arg>1\n</arg>", '<option value="x"/>'])
+def test_what_only_slips_are_written_with_stays_in_data(text: str) -> None:
+    """Documentation in C# is full of `</param>`."""
+    for tool_format in (qwen.QWEN3_CODER, invoke.MINIMAX_M2):
+        assert escaping_for(tool_format).text(text) == text
 
 
 def test_formats_without_tokens_of_their_own_escape_all() -> None:

@@ -88,6 +88,8 @@ def test_calls_behind_quotations_are_read(twin: ModuleType) -> None:
         f"So:\n  >{CALL}\n> {CALL}\nThat is all.",
         f"> He wrote {CALL} there.",
         f"> ```\n> {CALL}\n> ```",
+        f"```\n> {CALL}\n```",
+        f"So:\n```md\n  > {CALL}\n  > {CALL}\n```",
         f"```\n{CALL}\n```\nThat is all.",
         f"```\n{CALL}\n{CALL}\n```\nThat is all.",
         f"```\n# a call\n{CALL}\n```",

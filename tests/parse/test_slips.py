@@ -202,6 +202,7 @@ def test_what_models_write_beside_their_form_is_read(
         f"Plan: I look.\nAction: ```json\n[{RUN}]\n```",
         f"Thought: I look.\nAction: ```json\n[{RUN}]\n```",
         f'{{"thought": "I look.", "tool_calls": [{RUN}]}}',
+        '{"thought": "I look.", "action": "run", "action_input": {"command": "ls -l"}}',
         f'```json\n{{\n"thought" : "I l\\u006fok.",\n"tool_calls": [{RUN}]}}\n```',
     ],
 )

@@ -195,8 +195,7 @@ class ServerConnection:
             yield client
 
     def _log(self, line: bytes) -> None:
-        if text := line.decode(errors="replace").strip():
-            self.send({"log": self.line(text)[:1000]})
+        self.send({"log": self.line(line.decode(errors="replace").strip())[:1000]})
 
     def _log_left_out(self, lines: int) -> None:
         self.send({"log": f"({lines} more lines, which are left out)"})

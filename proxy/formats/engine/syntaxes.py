@@ -77,7 +77,8 @@ def _attribute(parameter: str, base: int, then: int) -> tuple[Node, ...]:
     """Returns the node after a key, whose value may also be an attribute of the tag, and the nodes after such a value
     in either kind of quotes. `base` is the index of the latter."""
     values = tuple(
-        Branch(literal=f" value={quote}", read="text", field="value", then=base + at) for at, quote in enumerate("\"'")
+        Branch(literal=f" value={quote}", read="text", field="value", then=base + at, slip=True)
+        for at, quote in enumerate("\"'")
     )
     ends = (
         tuple(Branch(literal=f"{quote}{end}", then=then) for end in ("/>", " />", f"></{parameter}>"))
@@ -107,7 +108,7 @@ def function_tags(base: int, *ends: Branch) -> tuple[Node, ...]:
             Branch(literal="</parameter>", then=base + 7),
             Branch(literal="\n<parameter=", read="word", field="key", then=base + 3),
             Branch(literal="\n</function>", then=base + 5),
-            *(Branch(literal=closer, then=base + 7) for closer in _WRONG_CLOSERS),
+            *(Branch(literal=closer, then=base + 7, slip=True) for closer in _WRONG_CLOSERS),
         ),
         ends,
         (Branch(literal="</function>", then=base + 5),),
