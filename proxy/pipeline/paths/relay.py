@@ -171,20 +171,21 @@ class Relay:
         """Returns a suspicious frame as strict clients accept it: unchanged if it is fine, nothing if it is left out.
         Notes its error or the end. `out` are the frames of this read before it."""
         for name, data in SseFramer(len(frame)).feed(frame):
+            passes = self._protocol.any_frames
             try:
                 value = load(data)
             except ValueError:
-                value = None
+                value, passes = None, False
             if isinstance(value, dict):
                 return self._shown_object(frame, name, data, value)
+            if passes:
+                return frame
             if is_done(data):
                 return self._shown_done(frame, data, out)
             if lacks_blank_lines(data):
                 self._judge(_DATA_LINE.sub(rb"\1\2\2", frame), out)
             elif not data.startswith(b"{") and (kind := of_text(data, name)) is not None:
                 self._note(LEFT_OUT, kind)
-            elif value is not None and self._protocol.any_frames:
-                return frame
             else:
                 self.fault = self._error(frame) or BackendFault(
                     "The model server's stream has a frame that is no JSON.", code="upstream_invalid_response"
