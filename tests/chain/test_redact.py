@@ -16,7 +16,7 @@ from toolwire.config import MiddlewareConfig, RouteOptions
 from toolwire.extras.middlewares.redact import RedactOptions
 from toolwire.testing import WireAnswer, run_chain
 
-MAIL = "ada@example.org"
+MAIL = "zoe@example.org"
 PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES])
 MODES = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
@@ -46,7 +46,7 @@ async def test_the_model_does_not_get_to_see_it(path):
 
 
 async def test_results_and_earlier_calls_are_looked_through():
-    arguments = '{"to": "ad\\u0061@example.org", "ada@example.org": 12345678901234567890, "n": 1e400}'
+    arguments = '{"to": "ad\\u0061@example.org", "zoe@example.org": 12345678901234567890, "n": 1e400}'
     call = {"id": "call_1", "type": "function", "function": {"name": "find", "arguments": arguments}}
     messages = [
         {"role": "user", "content": [{"type": "text", "text": "hi"}]},
@@ -57,7 +57,7 @@ async def test_results_and_earlier_calls_are_looked_through():
     answer = await run_chain([entry], {"messages": messages}, replies=["ok"], options=RouteOptions(mode="native"))
     parts = [part for message in answer.requests[0].messages for part in message.parts]
     # Values are read before they are looked at; keys, numbers and spelling stay.
-    assert parts[1].arguments == '{"to": "[redacted]", "ada@example.org": 12345678901234567890, "n": 1e400}'
+    assert parts[1].arguments == '{"to": "[redacted]", "zoe@example.org": 12345678901234567890, "n": 1e400}'
     assert parts[2].parts[0].text == "It is [redacted]."
 
 
@@ -96,7 +96,7 @@ async def test_reasoning_too_and_calls_not(stream):
 async def test_an_answer_that_breaks_off_shows_nothing_of_what_was_held():
     turn = {"text": f"Mail {MAIL}", "chunk": 4, "error": {"status": 500, "after": 12}}
     answer = await redacted(said("hi", stream=True), turn, where="answer")
-    assert "ada" not in answer.body.decode()
+    assert "zoe" not in answer.body.decode()
     assert answer.frames()[-2]["error"]
 
 

@@ -184,8 +184,8 @@ def test_a_list_of_too_many_models() -> None:
 
 
 async def test_a_key_that_a_judged_answer_has_twice_reaches_the_client_once() -> None:
-    said = whole_of(CHAT, b"0").replace(b'"content":"hi"', b'"content":"bad","con\\u0074ent":"hi"')
+    said = whole_of(CHAT, b"0").replace(b'"content":"hi"', b'"content":"wrong","con\\u0074ent":"hi"')
     answer = await ask(CHAT, [said], tools=True)
     assert answer.json()["choices"][0]["message"]["content"] == "hi"
-    assert b"bad" not in answer.body
+    assert b"wrong" not in answer.body
     assert (await ask(CHAT, [said])).body == said  # judged by nobody: nothing of it is touched
