@@ -178,14 +178,14 @@ class Relay:
                 value, passes = None, False
             if isinstance(value, dict):
                 return self._shown_object(frame, name, data, value)
-            if passes:
-                return frame
-            if is_done(data):
+            if is_done(data) and not passes:
                 return self._shown_done(frame, data, out)
             if lacks_blank_lines(data):
                 self._judge(_DATA_LINE.sub(rb"\1\2\2", frame), out)
             elif not data.startswith(b"{") and (kind := of_text(data, name)) is not None:
                 self._note(LEFT_OUT, kind)
+            elif passes:
+                return frame
             else:
                 self.fault = self._error(frame) or BackendFault(
                     "The model server's stream has a frame that is no JSON.", code="upstream_invalid_response"
