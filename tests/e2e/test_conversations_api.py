@@ -71,6 +71,7 @@ async def test_its_whole_life(two: Sequence[TestServer]) -> None:
         newest = await other.conversations.items.list(made.id, limit=2, include=["message.output_text.logprobs"])
         assert newest.data == [*reversed(listed[2:])]
         assert newest.has_more
+        assert not (await other.conversations.items.list(made.id, limit=4)).has_more
         assert await one.conversations.items.retrieve(listed[1].id, conversation_id=made.id) == listed[1]
         left = await other.conversations.items.delete(listed[1].id, conversation_id=made.id)
         assert (left.id, left.object) == (made.id, "conversation")
