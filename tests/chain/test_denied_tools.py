@@ -13,6 +13,7 @@ from tests.e2e.conftest import CHAT, read_config
 from tests.e2e.meaning import said
 from tests.waiting import GUARD_S
 from toolwire.config import MiddlewareConfig
+from toolwire.formats.engine.toolset import ToolSet
 from toolwire.model import ModelRequest, OpaquePart, ToolSpec, ToolUse
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.exchange.permission import Permission
@@ -224,6 +225,14 @@ def test_nothing_is_denied_where_nothing_is_forbidden() -> None:
     permission = Permission()
     assert not permission.denies(ToolUse("", "delete_file", "{}"))
     assert not permission.denies_item({"type": "shell_call"})
+
+
+def test_a_list_may_be_judged_with_and_without_its_tool_servers() -> None:
+    """Tools that stand for servers stay; each of their tools is judged when it is listed."""
+    permission, tools = Permission([lambda names: "calc" in names]), ToolSet([ToolSpec("calc"), ToolSpec("look")])
+    assert [tool.name for tool in permission.permitted(tools)] == ["look"]
+    assert permission.permitted(tools, tools[:1]) is tools
+    assert [tool.name for tool in permission.permitted(tools)] == ["look"]
 
 
 def test_a_tool_of_a_group_has_two_names() -> None:

@@ -16,7 +16,9 @@ from tests.e2e.conftest import CHAT
 from tests.e2e.edge import BODY, Gateway, Start, answered
 from tests.e2e.test_compressed import refused
 from tests.waiting import GUARD_S, until
+from toolwire.errors import Unavailable
 from toolwire.ingress.budget import BodyShare
+from toolwire.ingress.liveness import INTERIM, LIVENESS
 from toolwire.testing import Answer, Asked, Say, Upstream
 
 MIB = 1024 * 1024
@@ -218,6 +220,18 @@ async def test_a_client_without_room_is_not_told_to_send(start: Start) -> None:
         await until(lambda: gateway.body_bytes == MIB // 2)
         reader, _ = await open_(stack, gateway, head(MIB, "Expect: 100-continue"))
         assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
+
+
+async def test_a_client_that_was_told_to_send_is_told_of_a_stop(start: Start) -> None:
+    """The interim response is not yet the beginning of its answer."""
+    async with asyncio.timeout(GUARD_S), Upstream([Say("Hello.", hang=True)]) as up, AsyncExitStack() as stack:
+        gateway = await start(url=up.url)
+        reader, writer = await open_(stack, gateway, edge.head(len(BODY), "Expect: 100-continue"))
+        assert await reader.readuntil(b"\r\n\r\n") == INTERIM
+        writer.write(BODY)
+        await up.next_request()
+        assert gateway.host._current.app[LIVENESS].stop(Unavailable("It stops.")) == 1
+        assert await answered(reader) == 503
 
 
 async def test_pipelined_bodies_count_one_after_the_other(start: Start, highest: Highest) -> None:

@@ -15,6 +15,7 @@ from openai.types.conversations import Conversation, ConversationDeletedResource
 from tests.e2e.conftest import Gateway, gateway_before, read_config, sdk, upstream_config
 from tests.e2e.test_conversation import CALL, LOOK, client, texts
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
+from toolwire.protocols.responses.conversations import ResponsesConversations
 from toolwire.testing import Answer, Asked, Say, Upstream
 
 CONVS = "/v1/conversations"
@@ -70,6 +71,7 @@ async def test_its_whole_life(two: Sequence[TestServer]) -> None:
         newest = await other.conversations.items.list(made.id, limit=2, include=["message.output_text.logprobs"])
         assert newest.data == [*reversed(listed[2:])]
         assert newest.has_more
+        assert not (await other.conversations.items.list(made.id, limit=4)).has_more
         assert await one.conversations.items.retrieve(listed[1].id, conversation_id=made.id) == listed[1]
         left = await other.conversations.items.delete(listed[1].id, conversation_id=made.id)
         assert (left.id, left.object) == (made.id, "conversation")
@@ -270,6 +272,14 @@ async def test_a_conversation_deleted_meanwhile_stays_deleted(gateway: Gateway) 
         assert [event async for event in stream][-1].type == "response.completed"
         with pytest.raises(openai.NotFoundError):
             await session.conversations.retrieve(made.id)
+
+
+def test_no_change_shortens_its_life() -> None:
+    """A gateway may have been restarted with a shorter `store.max_age_s`."""
+    form = ResponsesConversations()
+    made = form.new("", {}, [], 0.0, 100.0)
+    changes = (form.changed(made, 50.0, metadata={"a": "b"}), form.appended(made, [], 50.0), form.changed(made, 150.0))
+    assert [turn.expires for turn in changes] == [100.0, 100.0, 150.0]
 
 
 async def test_without_a_store_or_the_middleware_it_is_not_ignored(gateway: Gateway) -> None:

@@ -122,6 +122,7 @@ async def test_clients_that_are_no_pages_notice_nothing():
         answer = await ask(server, "POST", CHAT, KEY, json={"model": "m", "messages": USER})
         assert (answer.status, answer.headers["Server"]) == (200, "toolwire")
         assert ALLOWED not in answer.headers
+        assert answer.headers["Vary"] == "Origin"  # a cache may give this answer to a page
 
 
 @every(

@@ -432,3 +432,5 @@ async def test_stored_chat_completions_are_not_there(gateway: Gateway) -> None:
                 assert "/v1/responses" in error["message"]
             async with session.put(url) as answer:
                 assert answer.status == 405
+            async with session.post(f"{url}/", json={}) as answer:  # nothing stored is meant
+                assert "slash at the end" in (await answer.json())["error"]["message"]

@@ -363,3 +363,20 @@ async def test_a_client_that_will_say_no_more_is_asked_rarely(monkeypatch: pytes
     client.error = 32  # it answered with a reset
     assert not monitor.tick()
     assert client.aborted
+
+
+async def test_a_silent_stream_shows_life_once_in_each_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client()
+    client.ended_at = None
+    request: Any = type("R", (), {"transport": client, "protocol": client})
+    now, beats = 100.0, list[float]()
+    monkeypatch.setattr("toolwire.ingress.liveness.time.monotonic", lambda: now)
+    monitor = LivenessMonitor(cast(web.Request, request), 10.0, set(), set())
+    monitor._task = None
+    monitor.attend(lambda: beats.append(now), lambda reason: None)
+    for tick in range(400):
+        now = 100.0 + tick / 10
+        if tick == 250:
+            monitor.last = now  # data was sent
+        assert monitor.tick()
+    assert beats == [110.0, 120.0, 135.0]

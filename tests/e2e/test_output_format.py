@@ -70,7 +70,8 @@ async def test_by_default_a_miss_is_only_noticed(caplog: pytest.LogCaptureFixtur
     assert "does not have the requested format" in caplog.text
 
 
-async def test_a_cut_off_answer_is_not_judged() -> None:
-    async with gateway_before([Say('{"n":', finish="length")], **ERROR) as (server, _):
+@every("finish", ["length", "content_filter"])
+async def test_a_cut_off_answer_is_not_judged(finish: str) -> None:
+    async with gateway_before([Say('{"n":', finish=finish)], **ERROR) as (server, _):
         answer = await post(server, BODIES[RESPONSES], path=RESPONSES)
     assert answer.json()["status"] == "incomplete"

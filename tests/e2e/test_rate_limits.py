@@ -175,6 +175,14 @@ async def test_whoever_goes_away_has_used_what_was_written(path: str, body: Mapp
             stop.set()
 
 
+async def test_a_stream_that_broke_off_has_used_what_was_written() -> None:
+    body = {"model": "m", "messages": USER, "stream": True}
+    async with Upstream([Say("word " * 20, cut=True)]) as upstream:
+        async with serving(upstream_config(upstream.url, rate_limits={"per_key": MINUTE})) as server:
+            assert b"upstream_disconnected" in (await post(server, body)).body
+            await settled(server, -(-len(orjson.dumps(body)) // 4) + 25)
+
+
 @WAYS
 async def test_a_slot_is_free_before_the_client_has_read_the_end(stream: bool) -> None:
     turns = [Say("hi"), Say("hi", cut=True), Refuse(500), Say("hi"), Refuse(429), Say("hi")]

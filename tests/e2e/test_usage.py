@@ -16,7 +16,11 @@ from tests.e2e.conftest import CHAT, function, gateway_before, post
 from tests.e2e.meaning import CLIENTS, RESPONSES
 from tests.e2e.test_cut_calls import asking
 from tests.e2e.test_messages_backend import BODIES, JSON, SSE
+from toolwire.events import BlockKind, Close, Delta, Finish, Open
+from toolwire.middlewares.forwarding import TokenCounting
+from toolwire.model import ModelRequest
 from toolwire.testing import Answer, Asked, chunk, frame
+from toolwire.upstream.servers.usage import Estimator
 
 SAID = "Some words that are said here."
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -191,3 +195,14 @@ async def test_without_tools_but_in_the_gateways_words() -> None:
         for when in WHEN:
             frames = [one for one in (await post(server, BODY)).frames() if isinstance(one, dict)]
             assert not any("usage" in one or one["choices"] == [] for one in frames), when
+
+
+async def test_the_name_of_a_call_is_generated_as_well() -> None:
+    estimator = Estimator("bytes")
+    counting = TokenCounting(estimator, ModelRequest("m", ()), always=False, server=None)
+    for event in (Open(0, BlockKind.TOOL_CALL, name="a_long_name_of_a_tool", call_id="c"), Delta(0, "{}"), Close(0)):
+        counting.see(event)
+    last = await counting.fill(Finish("tool_calls"))
+    assert isinstance(last, Finish)
+    assert last.usage is not None
+    assert last.usage.output_tokens == await estimator.count("a_long_name_of_a_tool{}")

@@ -13,6 +13,7 @@ from toolwire.formats.recognised import auto
 from toolwire.model import Text
 from toolwire.pipeline.exchange.routing import ROUTER
 from toolwire.registry import registries
+from toolwire.upstream.servers.identity import Identity, ServedModel
 from toolwire.scan._plan import plan
 
 UNION = auto.FORMAT
@@ -175,6 +176,14 @@ def test_a_route_with_auto_asks_the_name() -> None:
         "x": "auto",
     }.items():
         assert router.find(model).format_for(model).name == name
+
+
+def test_a_server_that_was_replaced_is_asked_anew() -> None:
+    """What is known of a name belongs to what the server said of itself."""
+    route = create_app({"backends": {"mock": {"kind": "mock"}}, "defaults": {"format": "auto"}})[ROUTER].find("x")
+    for served, name in (("org/Qwen3-Coder-30B", "qwen3_coder"), ("glm-4.6", "glm45")):
+        route.pool.members[0].endpoint.identity = Identity(models=(ServedModel(served),))
+        assert [route.format_for("x").name for _ in range(2)] == [name] * 2
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ MESSAGES: dict[str, Block] = {
     "signed_late": prose(THOUGHT, "thou", "ght #", late="signature", protocol="messages"),
     "sealed": prose(THOUGHT, opened="signature", protocol="messages"),
     "redacted": prose(THOUGHT, opened="data", protocol="messages"),
+    "data_beside": prose(THOUGHT, "thought #", opened="data", protocol="messages"),
     "refusal_beside": prose(REFUSAL, "no #", opened="x_field", protocol="messages"),
     "call_opened": call('{"a":1}', opened="caller", protocol="messages"),
     "list_arguments": call("[1,", "2]"),

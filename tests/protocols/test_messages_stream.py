@@ -338,6 +338,9 @@ def test_a_signature_behind_thinking_and_text_in_one_block_is_of_the_thinking() 
     again = deltas(thought, said, thought, {"type": "signature_delta", "signature": "c2ln"}, said)
     parts = (Reasoning("hm"), Text("so"), signed, Text("so"))
     assert fold(read(start + again + frame("message_stop"))).choices[0].parts == parts
+    # thinking whose signature has come holds back no text
+    events = read(start + deltas(thought, {"type": "signature_delta", "signature": "c2ln"}, said))
+    assert events.index(Close(0, "complete", signed.extra)) < events.index(Delta(1, "so"))
 
 
 @every(

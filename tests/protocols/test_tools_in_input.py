@@ -114,6 +114,8 @@ def test_settings_of_the_input_are_in_force_until_the_next() -> None:
     )
     assert (request.sampling.reasoning_effort, request.response_format) == ("high", {"type": "json_object"})
     assert read(HI, reasoning={"effort": "medium"}).sampling.reasoning_effort == "medium"
+    unset = {"type": "configuration_update", "reasoning": {"effort": None}}
+    assert read(later, HI, unset, reasoning={"effort": "medium"}).sampling.reasoning_effort is None
 
 
 def test_a_search_of_the_server_stays_a_hosted_tool() -> None:

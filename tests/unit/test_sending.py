@@ -18,6 +18,7 @@ from toolwire.app import create_app
 from toolwire.config import BackendConfig, LimitsConfig
 from toolwire.configuration.settings import load
 from toolwire.events import Event
+from toolwire.ingress.liveness import LIVENESS
 from toolwire.model import ModelRequest
 from toolwire.pipeline.answers.reply import Reply
 from toolwire.pipeline.chain.middleware import Ask, Middleware
@@ -188,6 +189,30 @@ async def test_the_clients_bytes_are_let_go_when_the_answer_has_begun(
             pass
         assert (origin.body, origin.size) == (b"", len(body))
         end.set()
+        assert (await response.read()).endswith(DONE)
+
+
+async def test_each_read_of_a_stream_is_a_sign_of_life(serve: Callable[..., Any]) -> None:
+    """Also those that are written at once, so that no keep-alive comes between them."""
+    more, end = asyncio.Event(), asyncio.Event()
+
+    class Slow(Wire):
+        async def pump(self, sink: Callable[[bytes], None]) -> None:
+            self._sink = sink
+            for event in (more, end):
+                self._sink(TEXT)
+                await event.wait()
+            self._sink(LAST + DONE)
+
+    client = await serve(Slow([]))
+    monitors = client.server.app[LIVENESS].running
+    async with asyncio.timeout(GUARD_S), client.post(CHAT, json=BODY) as response:
+        for event in (more, end):
+            assert (await response.content.readuntil(b"\n\n")).startswith(b"data:")
+            (monitor,) = monitors
+            assert monitor.last > 0.0
+            monitor.last = 0.0
+            event.set()
         assert (await response.read()).endswith(DONE)
 
 

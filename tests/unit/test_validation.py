@@ -271,6 +271,13 @@ def test_a_choice_that_passes() -> None:
     Case(mode="native").passes(tools=[{"type": "web_search"}], tool_choice="required")
 
 
+def test_number_of_allowed_tools() -> None:
+    case = Case(limits=LimitsConfig(tools_max=3))
+    tools = [tool(name) for name in "abc"]
+    case.passes(tools=tools, tool_choice=allowed("auto", "a", "b", "c"))
+    assert case.fault(tools=tools, tool_choice=allowed("auto", "a", "b", "c", "a")) == CHOICE
+
+
 # --- fields the route cannot honour ---------------------------------------------------------------------------------
 
 ASKS = {
