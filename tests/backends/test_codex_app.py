@@ -69,13 +69,15 @@ async def test_lines_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("toolwire.support.lines.time", SimpleNamespace(monotonic=lambda: next(clock)))
     stream = asyncio.StreamReader()
     stream.feed_data(b"".join(b"line %d\n \r\n\n" % n for n in range(LOGGED_LINES + 50)) + b"x" * 9000 + b"\nlast\n")
+    stream.feed_data(b"more\n" * (LOGGED_LINES + 5))
     stream.feed_eof()
     logged: list[bytes] = []
     left_out: list[int] = []
     await log_lines(stream, 8192, logged.append, left_out.append)
     assert logged[:LOGGED_LINES] == [b"line %d" % n for n in range(LOGGED_LINES)]
-    assert logged[LOGGED_LINES:] == [b"x" * HEAD_BYTES, b"last"], "a minute later"
-    assert left_out == [50]
+    assert logged[LOGGED_LINES:][:2] == [b"x" * HEAD_BYTES, b"last"], "a minute later"
+    assert len(logged) == 2 * LOGGED_LINES
+    assert left_out == [50, 7]
 
 
 # --- a process --------------------------------------------------------------------------------------------------------

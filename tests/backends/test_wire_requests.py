@@ -26,6 +26,7 @@ async def test_a_certificate_that_nobody_signed(tmp_path: Path) -> None:
         client = peer.client()
         fault = await fault_of(client)
         assert (fault.code, "not trusted" in fault.message) == ("upstream_disconnected", True)
+        assert fault.transient, "another server may be asked"
         assert peer.heads == []
         await client.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from contextlib import AsyncExitStack, suppress
 from types import SimpleNamespace
 from typing import Any, cast
@@ -175,6 +176,19 @@ async def test_those_that_are_refused_are_few_as_well(start: Start, monkeypatch:
         reader, _ = await stack.enter_async_context(gateway.connection())
         with suppress(ConnectionResetError):
             assert await reader.read() == b""
+
+
+async def test_of_many_connections_beyond_the_maximum_one_is_logged_with_the_number_of_the_others(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "toolwire.clients")
+    gateway = await start(limits={"connections": 0})
+    async with asyncio.timeout(GUARD_S):
+        for last_logged in (-math.inf, math.inf, math.inf, -math.inf, -math.inf):  # long ago, or right now
+            gateway.host.server._full_said = last_logged
+            check(await gateway.said(b""), 503, "overloaded")
+    assert gateway.number("toolwire_clients_refused_total", "connections") == 5
+    assert [record.fields["others"] for record in caplog.records if hasattr(record, "fields")] == [0, 2, 0]
 
 
 # --- clients that do not read -----------------------------------------------------------------------------------------

@@ -202,6 +202,16 @@ async def test_of_a_full_gateway_the_key_with_most_arriving_bodies_gives_way() -
     assert not any(one.reason for one in (*slow[2:], *other))
 
 
+async def test_a_key_does_not_give_way_to_one_that_would_then_have_more() -> None:
+    limits, _ = admission(in_flight=3)
+    arriving = [Monitor() for _ in range(3)]
+    for name, monitor in zip(("slow", "slow", "other"), arriving, strict=True):
+        await limits.enter(api_key(name), CHAT, monitor)  # type: ignore[arg-type]
+    with pytest.raises(GatewayError, match="serves 3 requests at once"):
+        await limits.enter(api_key("other"), CHAT, Monitor())  # type: ignore[arg-type]
+    assert not any(one.reason for one in arriving)
+
+
 async def test_nothing_gives_way_that_has_arrived_or_to_a_key_without_places() -> None:
     limits, _ = admission(in_flight=3)
     monitors = [Monitor() for _ in range(3)]

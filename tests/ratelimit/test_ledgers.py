@@ -120,14 +120,18 @@ async def test_slots_of_a_dead_worker_come_free(kind: str, make_ledger: MakeLedg
 
 
 async def test_counts_that_cannot_be_written_do_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although the file can be opened and locked, as on a full disk."""
     connect = SqliteLedger._connect
 
-    def read_only(counts: SqliteLedger) -> sqlite3.Connection:
+    def refuse(action: int, *_: object) -> int:
+        return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_INSERT else sqlite3.SQLITE_OK
+
+    def full(counts: SqliteLedger) -> sqlite3.Connection:
         db = connect(counts)
-        db.execute("PRAGMA query_only = 1")
+        db.set_authorizer(refuse)
         return db
 
-    monkeypatch.setattr(SqliteLedger, "_connect", read_only)
+    monkeypatch.setattr(SqliteLedger, "_connect", full)
     counts = SqliteLedger(tmp_path / "limits.sqlite3", timeout_s=GUARD_S)
     with pytest.raises(LedgerUnavailable):
         await counts.start()

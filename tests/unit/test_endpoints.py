@@ -22,7 +22,7 @@ from toolwire.protocols.chat.protocol import ChatProtocol
 from toolwire.record import AccessRecord
 from toolwire.upstream.pool.attempts import Attempts
 from toolwire.upstream.pool.health import Health
-from toolwire.upstream.pool.server import UpstreamServer
+from toolwire.upstream.pool.server import LONGEST_PAUSE_S, UpstreamServer
 from toolwire.upstream.pool.server_pool import ServerPool, WeightedServer, common
 from toolwire.upstream.servers.base import Backend, Capabilities, EventSource
 from toolwire.upstream.servers.presets import PRESETS
@@ -139,6 +139,13 @@ def test_a_server_that_may_not_be_asked_is_left_out() -> None:
     assert pool.unavailable().headers == {"Retry-After": "5", "retry-after-ms": "5000"}
     now[0] = 5.0
     assert pool.pick(2) is first
+
+
+def test_of_several_pauses_the_longest_counts_up_to_the_maximum() -> None:
+    server = UpstreamServer("s", cast(Backend, Fake("s")), BackendConfig(), clock=lambda: 0.0)
+    for seconds, wait_s in ((100.0, 100.0), (1.0, 100.0), (10 * LONGEST_PAUSE_S, LONGEST_PAUSE_S)):
+        server.pause(seconds)
+        assert (server.wait_s, server.available) == (wait_s, False)
 
 
 def test_the_only_server_is_asked_whatever_is_known_of_it() -> None:

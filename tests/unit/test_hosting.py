@@ -131,6 +131,17 @@ async def test_a_configuration_is_prepared_before_it_is_served() -> None:
     assert current == ["0"]
 
 
+async def test_limits_of_connections_are_those_of_the_current_configuration() -> None:
+    large = {"X-Large": "x" * 2000}
+    async with hosted(Apps()) as (host, session):
+        async with session.get("/", headers=large) as answer:
+            assert answer.status == 200
+        limits = replace(CONFIG.limits, head_bytes=1000)
+        assert await host.reload(lambda: replace(CONFIG, limits=limits)) is None
+        async with session.get("/", headers={**large, "Connection": "close"}) as answer:
+            assert answer.status == 431
+
+
 async def test_each_request_is_answered_by_the_application_that_was_current_when_it_came() -> None:
     apps = Apps()
     async with hosted(apps) as (host, session):

@@ -65,8 +65,8 @@ ALIKE = "for 24 h, 10,000 responses at most"
     [
         ({"kind": "memory", "max_age_s": 90}, {}, f"{MEMORY}and lost with it: for 90 s, 10,000 responses at most"),
         (
-            *({"kind": "memory", "max_age_s": 600}, {"server": {"workers": 3}}),
-            f"{MEMORY}of each of the 3 workers by itself, and lost with it: for 10 min, 10,000 responses at most",
+            *({"kind": "memory", "max_age_s": 600}, {"server": {"workers": 2}}),
+            f"{MEMORY}of each of the 2 workers by itself, and lost with it: for 10 min, 10,000 responses at most",
         ),
         (
             *({"kind": "sqlite", "path": "/var/x.sqlite3", "max_responses": 50}, {}),
@@ -112,7 +112,8 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pyte
     assert line.startswith(f"conversations cannot be stored: {tmp_path}/file is not a folder; ")
 
 
-def test_a_folder_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("denied", [os.W_OK, os.X_OK])
+def test_a_folder_of_another_user_is_named(denied: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "locked").mkdir()
     stat = os.stat
 
@@ -122,7 +123,7 @@ def test_a_folder_of_another_user_is_named(tmp_path: Path, monkeypatch: pytest.M
         return stat(path, *more, **options)
 
     monkeypatch.setattr(os, "stat", refuse)
-    monkeypatch.setattr(os, "access", lambda path, mode: "locked" not in str(path))
+    monkeypatch.setattr(os, "access", lambda path, mode: "locked" not in str(path) or not mode & denied)
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "locked" / "toolwire"))
     (line,) = start_notes(config(), registries())
     assert line.startswith(f"conversations cannot be stored: {tmp_path}/locked is not writable; ")
