@@ -25,7 +25,9 @@ from tests.e2e.conftest import CHAT, Gateway, function, gateway_before, get, pos
 from tests.waiting import GUARD_S, until
 from toolwire.cli import main
 from toolwire.config import CaptureConfig
-from toolwire.extras.capture.files import CapturedExchange, Entry, is_capture, read_capture, write_capture
+from toolwire.errors import GatewayError
+from toolwire.extras.capture.files import CapturedExchange, Entry, RecordedCall, is_capture, read_capture, write_capture
+from toolwire.extras.capture.recorded_backend import _RecordedClient, replayable
 from toolwire.extras.capture.recorder import MEMORY_BYTES, CaptureFolder, Captures
 from toolwire.extras.capture.recording import RecordingError
 from toolwire.extras.replay.reproduction import reproduced, settled
@@ -292,6 +294,30 @@ def test_ids_and_times_do_not_count() -> None:
     one = b'{"id":"call_00112233445566778899aabbccddeeff","created":1}'
     assert settled(one) == settled(one.replace(b"00", b"ff").replace(b"1}", b"2}"))
     assert settled(one) != settled(one.replace(b"id", b"ID"))
+
+
+def test_calls_that_broke_off_and_were_tried_again_are_not_replayed() -> None:
+    answered = Entry("answered", 0.1, 1, fields={"status": 200, "headers": {}})
+    failed = Entry("failed", 0.2, 1, fields={"code": "upstream_disconnected", "message": "It broke off."})
+    broken, whole = RecordedCall(1, [answered, failed]), RecordedCall(2, [answered])
+    assert list(replayable([broken, whole])) == [whole]
+    assert list(replayable([whole, broken])) == [whole, broken]
+
+
+@every(("recorded", "code"), [("upstream_timeout", "upstream_timeout"), ("of_a_plugin", "upstream_disconnected")])
+async def test_a_recorded_failure_fails_with_a_code_that_is_known(recorded: str, code: str) -> None:
+    failed = RecordedCall(1, [Entry("failed", 0.1, 1, fields={"code": recorded, "message": "It failed."})])
+    with pytest.raises(GatewayError, match="It failed") as raised:
+        await _RecordedClient([failed]).post(b"", stream=False, request_id="r")
+    assert raised.value.code == code
+
+
+def test_of_captures_with_one_request_id_the_latest_is_found(tmp_path: Path) -> None:
+    for time_ns, exchange in enumerate(("a" * 24, "b" * 24, "c" * 24)):
+        (tmp_path / f"{time_ns:020d}-0-{exchange}-same.capture.jsonl").touch()
+    found = CaptureFolder(CaptureConfig(keep=9, folder=str(tmp_path)), None).file
+    assert [str(found(ident, None)).split("-")[-2][0] for ident in ("same", "a" * 24, "b" * 24)] == ["c", "a", "b"]
+    assert found("d" * 24, None) is None
 
 
 def test_a_capture_that_could_not_be_written_leaves_no_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

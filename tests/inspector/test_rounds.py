@@ -87,6 +87,15 @@ async def test_tools_that_the_gateway_runs(tmp_path: Path) -> None:
     assert any("rain in Paris" in text and kind == "history" for _, kind, text in pieces), pieces
 
 
+async def test_calls_are_numbered_across_all_rounds(tmp_path: Path) -> None:
+    (tmp_path / "weather.py").write_text(MODULE)
+    tools = {"folder": str(tmp_path), "timeout_s": GUARD_S, "watch_s": 0, "wait_s": GUARD_S, "load_timeout_s": GUARD_S}
+    answers = [Say(CALL.replace("Paris", city)) for city in ("Rome", "Oslo", "Bonn")]
+    async with answering(*answers, Say("It rains."), tools=tools) as (gateway, _):
+        _, view = await gateway.ask(asked(stream=True))
+    assert [(call["n"], call["round"]) for call in view["calls"]] == [(1, 1), (2, 2), (3, 3)]
+
+
 async def test_errors_of_the_request_have_no_round() -> None:
     async with answering(Say("x")) as (gateway, _):
         got, view = await gateway.ask({"model": "m", "messages": "no list"})

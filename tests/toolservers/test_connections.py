@@ -4,7 +4,8 @@ of them than it leaves to others."""
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.toolservers.scripted import AWAY, OTHER, URL, Seen, scripted
 from tests.waiting import until
 from toolwire.extras.mcp import from_clients
 from toolwire.extras.mcp.from_clients import FULL, MOST, SHARE, SILENT, ClientServers, McpLease, NotListed
+from toolwire.extras.mcp.server import McpServer
 
 LIST = ["https://tools.example/*", OTHER]
 
@@ -31,6 +33,12 @@ async def test_the_same_url_and_headers_share_one(seen: Seen) -> None:
         again = await servers.lease(URL, {"a": "1"})
         assert again.server is first.server
     assert len(seen.made) == len(seen.ended) == 4
+
+
+async def test_the_order_of_headers_makes_no_other_connection(seen: Seen) -> None:
+    async with ClientServers(LIST, "cut").running() as servers:
+        first = await servers.lease(URL, {"a": "1", "b": "2"})
+        assert (await servers.lease(URL, {"b": "2", "a": "1"})).server is first.server
 
 
 async def test_a_server_is_asked_in_the_form_that_was_held_against_the_list(seen: Seen) -> None:
@@ -69,6 +77,29 @@ async def test_there_are_only_so_many(seen: Seen) -> None:
     assert len(seen.ended) == len(seen.made) == 3
 
 
+async def test_those_that_are_still_ending_count(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    leaving, may_leave = [], asyncio.Event()
+
+    class Slow(scripted(seen)):  # type: ignore[misc]
+        @asynccontextmanager
+        async def running(self) -> AsyncIterator[McpServer]:
+            async with super().running():
+                yield self
+                leaving.append(self)
+                await may_leave.wait()
+
+    monkeypatch.setattr(from_clients, "McpServer", Slow)
+    async with ClientServers(LIST, "cut", most=2).running() as servers:
+        for number in "12":
+            (await servers.lease(URL, {"a": number})).close()
+        further = [asyncio.create_task(servers.lease(OTHER, {"a": number})) for number in "34"]
+        await until(lambda: len(leaving) == 2 or len(seen.made) > 2, 0)
+        assert len(seen.made) == 2, "no further one begins before one of them has ended"
+        may_leave.set()
+        await asyncio.gather(*further)
+    assert len(seen.made) == 4
+
+
 async def test_one_that_nobody_uses_ends(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(from_clients, "IDLE_S", 0.01)
     async with ClientServers(LIST, "cut").running() as servers:
@@ -77,6 +108,16 @@ async def test_one_that_nobody_uses_ends(seen: Seen, monkeypatch: pytest.MonkeyP
         assert servers.shown() == []
         await servers.lease(URL, {})
     assert len(seen.made) == 2
+
+
+async def test_one_that_is_used_again_does_not_end(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(from_clients, "IDLE_S", 0.01)
+    async with ClientServers(LIST, "cut").running() as servers:
+        (await servers.lease(URL, {})).close()
+        await servers.lease(URL, {})
+        (await servers.lease(OTHER, {})).close()
+        await until(lambda: seen.ended)  # its time was over after the other's
+        assert seen.ended == [OTHER]
 
 
 async def test_one_that_failed_is_tried_again_by_the_next(seen: Seen) -> None:
