@@ -177,10 +177,12 @@ async def test_whoever_goes_away_has_used_what_was_written(path: str, body: Mapp
 
 async def test_a_stream_that_broke_off_has_used_what_was_written() -> None:
     body = {"model": "m", "messages": USER, "stream": True}
-    async with Upstream([Say("word " * 20, cut=True)]) as upstream:
-        async with serving(upstream_config(upstream.url, rate_limits={"per_key": MINUTE})) as server:
-            assert b"upstream_disconnected" in (await post(server, body)).body
-            await settled(server, -(-len(orjson.dumps(body)) // 4) + 25)
+    async with (
+        Upstream([Say("word " * 20, cut=True)]) as upstream,
+        serving(upstream_config(upstream.url, rate_limits={"per_key": MINUTE})) as server,
+    ):
+        assert b"upstream_disconnected" in (await post(server, body)).body
+        await settled(server, -(-len(orjson.dumps(body)) // 4) + 25)
 
 
 @WAYS
