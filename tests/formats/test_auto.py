@@ -13,8 +13,8 @@ from toolwire.formats.recognised import auto
 from toolwire.model import Text
 from toolwire.pipeline.exchange.routing import ROUTER
 from toolwire.registry import registries
-from toolwire.upstream.servers.identity import Identity, ServedModel
 from toolwire.scan._plan import plan
+from toolwire.upstream.servers.identity import Identity, ServedModel
 
 UNION = auto.FORMAT
 
