@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from tests.waiting import GUARD_S
 from toolwire.config import GatewayConfig
 from toolwire.configuration.settings import load
 from toolwire.formats.engine.toolset import ToolSet
+from toolwire.middlewares.execution import _with_tools
 from toolwire.model import ModelRequest, Text, ToolResult, ToolSpec, ToolUse
+from toolwire.pipeline.exchange.permission import NOTHING_FORBIDDEN
 from toolwire.pipeline.exchange.tool_memory import is_marked
 from toolwire.servertools.folder import ToolFolder
 from toolwire.servertools.source import CallState, Enter, Result, Tools
@@ -286,6 +289,16 @@ async def test_equal_names_are_refused_or_one_of_them_wins(config: Any, mode: st
     assert (len(calls(answer)), reason(answer), len(answer.requests)) == (1, "tool_calls", 1)
     answer = await ask(config(mode=mode, tool_conflict="server_wins"), script, {"tools": [MINE, LOOK]})
     assert (calls(answer), content(answer)) == ([], "It is 3.")
+
+
+def test_one_list_is_merged_as_each_route_wants_it() -> None:
+    """The merged list is kept with the client's, which requests to several routes may have in common."""
+    request = ModelRequest("m", (), tools=ToolSet([ToolSpec("add", "the client's")]))
+    tools: Any = type("Tools", (), {"specs": (ToolSpec("add", "the gateway's", server=True),)})()
+    for policy, whose in (("client_wins", "the client's"), ("server_wins", "the gateway's")):
+        options = SimpleNamespace(tool_loop=SimpleNamespace(tool_conflict=policy))
+        exchange: Any = SimpleNamespace(route=SimpleNamespace(permission=NOTHING_FORBIDDEN, options=options), body={})
+        assert [tool.description for tool in _with_tools(exchange, request, tools).tools] == [whose]
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from tests.e2e.responses_answers import read_events
 from tests.e2e.sockets import PATH, Socket, connected, handshake, said, talking
 from tests.waiting import GUARD_S
 from toolwire.config import DEFAULT_CHAIN
+from toolwire.pipeline.websocket.sockets import SOCKETS
 from toolwire.testing import Answer, Say, Upstream, chunk, frame
 
 TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
@@ -62,7 +63,7 @@ async def test_a_response_is_continued(store: bool) -> None:
 
 
 async def test_only_the_latest_is_remembered_and_all_before_it(gateway: Gateway) -> None:
-    server = await gateway(script=["1", "2", "3", "4"])
+    server = await gateway(script=["1", "2", "3", "4", "5"])
     async with connected(server) as socket:
         first = await socket.respond(input="a", store=False)
         second = await socket.respond(input="b", store=False, previous_response_id=first["id"])
@@ -71,6 +72,9 @@ async def test_only_the_latest_is_remembered_and_all_before_it(gateway: Gateway)
         missing = await socket.ask(input="d", store=False, previous_response_id=second["id"])
         assert missing["error"]["code"] == "previous_response_not_found"
         assert (await socket.respond(input="d", store=False, previous_response_id=third["id"]))["output"]
+        assert server.app[SOCKETS].memory._turns == 4
+        await socket.respond(input="a new beginning", store=False)
+        assert server.app[SOCKETS].memory._turns == 1
 
 
 async def test_without_a_store_it_is_remembered_as_well() -> None:

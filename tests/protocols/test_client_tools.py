@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
 import orjson
@@ -22,13 +23,28 @@ from pydantic import TypeAdapter
 from tests.cases import every
 from tests.protocols.responses_wires import accumulate, check_event
 from toolwire.folding import fold, unfold
-from toolwire.model import Image, ModelReply, ModelRequest, ReplyChoice, Text, ToolResult, ToolSpec, ToolUse, Usage
+from toolwire.known.past import Past
+from toolwire.middlewares.forwarding import _knows_tools
+from toolwire.model import (
+    Image,
+    ModelReply,
+    ModelRequest,
+    Origin,
+    ReplyChoice,
+    Text,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
+    Usage,
+    replace,
+)
 from toolwire.protocols.messages.client_tools import TOOLSETS, VERSIONS, client_tools
 from toolwire.protocols.messages.protocol import MessagesProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.protocols.responses.request_writer import write_request
 from toolwire.protocols.streams import WriteOptions
 from toolwire.schemas.schema import check_tool_schema
+from toolwire.upstream.servers.base import Capabilities
 
 TYPES = {
     "shell": ResponseFunctionShellToolCall,
@@ -391,3 +407,18 @@ def test_a_call_without_a_call_id_is_named_by_its_item() -> None:
 )
 def test_an_item_that_says_too_little_ends_nothing(item: dict[str, Any]) -> None:
     assert write_request(request(item))["input"][0] == item
+
+
+def test_what_one_server_knows_is_not_held_against_another() -> None:
+    """A conversation goes on at another server, which may not have the client's tools."""
+    wire = ResponsesProtocol()
+    body = {"model": "m", "input": "hi", "tools": [{"type": "local_shell"}]}
+    request = wire.read_request(body, orjson.dumps(body))
+    past = Past(0)
+    for has in (True, False, True):
+        backend = SimpleNamespace(capabilities=Capabilities(client_tools=has), protocol=wire)
+        member: Any = SimpleNamespace(
+            endpoint=SimpleNamespace(config=SimpleNamespace(tool_types=None), backend=backend)
+        )
+        past = Past(0, past)
+        assert _knows_tools(replace(request, origin=Origin("responses", b"", past)), member) is has
