@@ -175,6 +175,14 @@ async def test_a_connection_that_is_too_old_is_replaced() -> None:
     assert len(server.handshakes) == 2
 
 
+async def test_no_more_unused_ones_stay_open_than_configured() -> None:
+    server = Server(say("Good."))
+    async with gateway(server, pool={"idle_connections": 0}) as running:
+        for _ in range(2):
+            assert said((await ask(running))[-1]["response"]) == "Good."
+    assert len(server.handshakes) == 2
+
+
 async def test_one_that_was_closed_while_unused_is_replaced() -> None:
     async def close(socket: web.WebSocketResponse[Any], asked: dict[str, Any]) -> None:
         await say("One.")(socket, asked)

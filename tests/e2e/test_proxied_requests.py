@@ -13,6 +13,7 @@ from tests.e2e.test_messages_backend import JSON, SSE
 from toolwire.app import create_app
 from toolwire.support.conversion import ConfigError
 from toolwire.testing import Answer, Raw, Refuse, Upstream, WireAnswer, frame
+from toolwire.upstream.servers.hops import HEADER as HOPS
 
 VECTORS = {
     "object": "list",
@@ -46,10 +47,13 @@ async def test_bytes_pass_both_ways(path: str) -> None:
     body = orjson.dumps({"model": "m", **fields}, option=orjson.OPT_INDENT_2)
     said = b'{"data" : [1.50, 2],\n "x":"\\u00e4"}'
     turn = Answer([said], headers=JSON, framing="length")
+    headers = {"X-Request-Id": "req-7", "X-Client-Request-Id": "mine", HOPS: "0123456789abcdef"}
     async with gateway_before([turn], backend={"api_key": "k1"}) as (server, up):
-        answer = await post(server, body, path=path, headers={"X-Request-Id": "req-7"})
+        answer = await post(server, body, path=path, headers=headers)
     (asked,) = up.posts
     assert (asked.path, asked.body) == (there, body)
+    assert asked.headers["x-client-request-id"] == "mine"
+    assert asked.headers[HOPS.lower()].startswith("0123456789abcdef, ")
     assert (asked.headers["authorization"], asked.headers["x-request-id"]) == ("Bearer k1", "req-7")
     assert (answer.status, answer.body, answer.headers["X-Request-Id"]) == (200, said, "req-7")
 

@@ -102,7 +102,7 @@ def test_a_client_that_went_away(caplog: pytest.LogCaptureFixture) -> None:
     assert lines(caplog)[0]["client_disconnected"] is True
 
 
-@every(("share", "written"), [(1.0, 40), (0.25, 10), (0.1, 4), (0.0, 0)])
+@every(("share", "written"), [(1.0, 40), (0.3, 12), (0.25, 10), (0.1, 4), (0.0, 0)])
 def test_a_share_of_the_lines_is_written_but_every_one_of_interest(
     caplog: pytest.LogCaptureFixture, share: float, written: int
 ) -> None:

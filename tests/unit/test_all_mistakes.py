@@ -131,6 +131,11 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("backends.a.headers", {"a b": "c"}, "backends.a.headers: not an HTTP header: 'a b'"),
     ("backends.a.api_key", "x\n", "backends.a.api_key: not an HTTP header"),
     ("backends.b", {"url": "http://ada:pw@127.0.0.1:8", "api_key": "k"}, "both use the same header, Authorization"),
+    (
+        "backends.b",
+        {"url": "http://ada:pw@127.0.0.1:8", "headers": {"authorization": "k"}},
+        "both use the same header, Authorization",
+    ),
     ("limits.body_bytes", 0, "limits.body_bytes: 0 refuses everything"),
     (
         "routes.0.options",
@@ -203,6 +208,12 @@ def test_the_base_is_right(folder: Path) -> None:
 def test_each_is_one_line(folder: Path, mistake: tuple[str, Any, str]) -> None:
     (line,) = checked(mistake)
     assert mistake[2] in line
+
+
+def test_without_routes_the_defaults_are_named(folder: Path) -> None:
+    defaults = {"tool_loop": {"max_iterations": 0}}
+    (line,) = said({"backends": {"a": {"url": "http://127.0.0.1:9"}}, "defaults": defaults})
+    assert line.startswith("defaults.tool_loop.max_iterations: the first answer counts")
 
 
 def test_mistakes_of_all_kinds_are_said_together(folder: Path) -> None:

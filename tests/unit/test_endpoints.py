@@ -202,6 +202,27 @@ def test_what_all_take_is_taken_by_each(names: list[str]) -> None:
     assert common(presets[:1]) == presets[0]
 
 
+@every(
+    ("field", "one", "other", "both"),
+    [
+        ("stop_sequences", None, 16, 4),
+        ("stop_sequences", 2, None, 2),
+        ("stop_sequences", None, None, None),
+        ("default_max_tokens", None, 100, 100),
+        ("default_max_tokens", 100, 200, 100),
+        ("late_system", True, None, None),
+        ("late_system", None, False, False),
+        ("files", None, False, False),
+        ("merge_roles", False, True, True),
+        ("refuse_images", False, True, True),
+    ],
+)
+def test_the_stricter_of_two_servers_decides(field: str, one: Any, other: Any, both: Any) -> None:
+    takes: list[Any] = [{field: one}, {field: other}]
+    for each in (takes, takes[::-1]):
+        assert getattr(common([Capabilities(**fields) for fields in each]), field) == both
+
+
 def test_grammars_go_together_and_schemas_do_not_go_with_them() -> None:
     assert common([PRESETS["vllm"], PRESETS["llamacpp"]]).constrain == "guided"
     assert common([PRESETS["vllm"], PRESETS["ollama"]]).constrain == "none"

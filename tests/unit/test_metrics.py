@@ -240,6 +240,14 @@ def test_what_an_exchange_adds() -> None:
         assert found[f"toolwire_{name}", labels(**of)] == number, name
 
 
+def test_an_answer_that_is_no_stream_has_no_first_token() -> None:
+    metrics = Metrics()
+    record = metrics.begin()
+    record.wrote()
+    metrics.finish(record, endpoint="chat", request_id="r")
+    assert not [name for name, _ in samples(metrics.page()[0]) if name.startswith("toolwire_time_to_first_token")]
+
+
 def models(found: Samples) -> set[str]:
     """All that stand on a page."""
     return {value for _, labels in found for name, value in labels if name == "model"}
@@ -266,8 +274,11 @@ def test_names_are_bounded_by_the_option_and_nothing_is_lost() -> None:
     for name, each in (("requests_total", 1), ("tool_calls_total", 1), ("tokens_total", 3)):
         assert sum(n for (family, _), n in found.items() if family == f"toolwire_{name}") == 41 * each
     metrics.bound(4)
-    finish(metrics, "r0", "m7")
-    assert models(samples(metrics.page()[0])) == {"m0", "m1", "m2", "m7", OTHER, NONE}
+    finish(metrics, "r7", "m7")  # counted before, as another one
+    found = samples(metrics.page()[0])
+    assert models(found) == {"m0", "m1", "m2", "m7", OTHER, NONE}
+    for name in ("requests_total", "tool_calls_total", "tokens_total"):
+        assert "m7" in models({key: n for key, n in found.items() if key[0] == f"toolwire_{name}"}), name
     metrics.bound(0)
     finish(metrics, "new", "new")
     assert "new" not in models(samples(metrics.page()[0]))
