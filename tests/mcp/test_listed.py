@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import Mock
+
+import pytest
 
 from tests.cases import every
 from tests.mcp.conftest import settings
@@ -86,3 +89,16 @@ async def test_a_call_takes_no_longer_than_the_server_may() -> None:
     server = McpServer(settings(concurrent=1, timeout_s=0.01))
     async with server._slots, asyncio.timeout(GUARD_S):
         assert (await server.call("f", "{}", 2 * GUARD_S)).text == TIMED_OUT
+
+
+def test_secrets_in_the_log_of_a_server_are_hidden() -> None:
+    pytest.importorskip("mcp")
+    from toolwire.extras.mcp.frames import HostSettings
+    from toolwire.extras.mcp.host import ServerConnection
+
+    gateway = Mock()
+    connection = ServerConnection(gateway, HostSettings(secrets=("s3cret",)))
+    connection._log(b" uses s3cret\t" + b"x" * 2000)
+    ((frame,), _) = gateway.send.call_args
+    assert frame["log"].startswith("uses [hidden] xxx")
+    assert len(frame["log"]) == 1000
