@@ -17,12 +17,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests import codex_double
+from tests.cases import every
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
 from tests.e2e.forking import Forked
 from tests.e2e.meaning import ended
 from tests.e2e.responses_answers import ask, outline
 from tests.e2e.test_codex_app import PAIRS, TOOLS, USAGE, WAYS, Codex, Start, codex, resource_of, way
 from tests.waiting import GUARD_S, runs, until
+from toolwire.extras.codex_app import rpc
 from toolwire.testing import WireAnswer
 
 __all__ = ["codex", "way"]
@@ -340,6 +342,17 @@ async def test_garbage(codex: Start, way: str, caplog: pytest.LogCaptureFixture)
     assert text_of(await chat(up)) == "Hello."
     assert "is not JSON-RPC" in caplog.text
     assert "oops" not in caplog.text
+
+
+@every(("in_a_row", "goes_on"), [(1, True), (2, False)])
+async def test_much_garbage_ends_the_connection_if_nothing_else_comes_between(
+    codex: Start, monkeypatch: pytest.MonkeyPatch, in_a_row: int, goes_on: bool
+) -> None:
+    monkeypatch.setattr(rpc, "MOST_UNREADABLE", 2)
+    garbage = [{"write": "oops"}] * in_a_row
+    up = await codex(["Hel", *garbage, "lo", *garbage, "."])
+    answer = await chat(up)
+    assert (text_of(answer) == "Hello.") if goes_on else (error_of(answer, stream=False)[1] == "upstream_disconnected")
 
 
 async def test_a_frame_that_is_too_large(codex: Start, way: str) -> None:

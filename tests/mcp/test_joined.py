@@ -25,6 +25,7 @@ class Fake:
         self.name = name
         self.settled = asyncio.Event()
         self.settled.set()
+        self.left_out: list[dict[str, str]] = []
         self.offer(*names)
 
     def offer(self, *names: str) -> None:
@@ -41,7 +42,11 @@ class Fake:
         pass
 
     def shown(self) -> dict[str, Any]:
-        return {"name": self.name, "tools": [{"name": name, "tool": name} for name in self.names], "left_out": []}
+        return {
+            "name": self.name,
+            "tools": [{"name": name, "tool": name} for name in self.names],
+            "left_out": self.left_out,
+        }
 
 
 def joined(*servers: Any, folder: ToolFolder | None = None) -> JoinedTools:
@@ -58,7 +63,9 @@ def test_what_a_configuration_has(tmp_path: Path) -> None:
 
 
 async def test_the_first_who_has_a_name_keeps_it(caplog: pytest.LogCaptureFixture) -> None:
-    source = joined(Fake("a", "one", "two"), Fake("b", "two", "three"))
+    second = Fake("b", "two", "three")
+    second.left_out = [{"tool": "four", "why": "it has no schema"}]
+    source = joined(Fake("a", "one", "two"), second)
     assert [spec.name for spec in source.tools.specs] == ["one", "two", "three"]
     assert (await call(source, "two")).text == "a ran two"
     assert (await call(source, "three")).text == "b ran three"
@@ -66,7 +73,7 @@ async def test_the_first_who_has_a_name_keeps_it(caplog: pytest.LogCaptureFixtur
     assert source.shown()["mcp"][1] == {
         "name": "b",
         "tools": [{"name": "three", "tool": "three"}],
-        "left_out": [{"tool": "two", "why": why}],
+        "left_out": [{"tool": "four", "why": "it has no schema"}, {"tool": "two", "why": why}],
     }
     assert caplog.text.count(why) == 1
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+from unittest.mock import Mock
+
+import pytest
 
 from tests.cases import every
-from toolwire.extras.mcp.server import MAX_DESCRIPTION_CHARS, read_listing
+from tests.mcp.conftest import settings
+from tests.waiting import GUARD_S
+from toolwire.extras.mcp.server import MAX_DESCRIPTION_CHARS, MAX_MISTAKE_CHARS, Listing, McpServer, read_listing
+from toolwire.model import ToolUse
+from toolwire.servertools.definition import TIMED_OUT
 
 
 def listed(name: str, schema: Any = None, **more: Any) -> dict[str, Any]:
@@ -66,3 +74,31 @@ def test_two_tools_with_one_name() -> None:
     tools, left_out = read_listing("", [listed("a"), listed("a")], [{"name": "b", "why": "too many"}])
     assert [tool.name for tool in tools] == ["a"]
     assert [one.why for one in left_out] == ["too many", 'the server has another tool that is called "a"']
+
+
+async def test_a_mistake_is_told_in_few_words() -> None:
+    server = McpServer(settings())
+    (tool,), _ = read_listing("", [listed("f", {"type": "object", "required": ["x" * 5000]})], [])
+    result = await server._run(Listing({"f": tool}), ToolUse("call_1", "f", "{}"), GUARD_S, lambda state: None)
+    assert result.failed
+    assert result.text.startswith("Error: Invalid parameters - Missing required parameter: xxx")
+    assert len(result.text) <= MAX_MISTAKE_CHARS + len("Error: ")
+
+
+async def test_a_call_takes_no_longer_than_the_server_may() -> None:
+    server = McpServer(settings(concurrent=1, timeout_s=0.01))
+    async with server._slots, asyncio.timeout(GUARD_S):
+        assert (await server.call("f", "{}", 2 * GUARD_S)).text == TIMED_OUT
+
+
+def test_secrets_in_the_log_of_a_server_are_hidden() -> None:
+    pytest.importorskip("mcp")
+    from toolwire.extras.mcp.frames import HostSettings
+    from toolwire.extras.mcp.host import ServerConnection
+
+    gateway = Mock()
+    connection = ServerConnection(gateway, HostSettings(secrets=("s3cret",)))
+    connection._log(b" uses s3cret\t" + b"x" * 2000)
+    ((frame,), _) = gateway.send.call_args
+    assert frame["log"].startswith("uses [hidden] xxx")
+    assert len(frame["log"]) == 1000

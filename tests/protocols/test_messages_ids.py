@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.cases import every
-from toolwire.call_policy.ids import CallIds, is_gateway_id, new_call_id
+from toolwire.call_policy.ids import LONGEST_ID, CallIds, is_gateway_id, new_call_id
 from toolwire.protocols.messages.ids import (
     Signing,
     gateway_call_id,
@@ -131,3 +131,8 @@ def test_ids_of_answers() -> None:
     assert message_id("msg_01X") == "msg_01X"
     assert re.fullmatch(r"msg_[0-9a-f]{32}", message_id("chatcmpl-1"))
     assert re.fullmatch(r"msg_[0-9a-f]{32}", message_id("msg_\n"))
+
+
+def test_an_id_of_a_model_may_be_so_long_and_no_longer() -> None:
+    ids = CallIds(new_id=lambda: "new")
+    assert [ids.settle("x" * length) for length in (LONGEST_ID, LONGEST_ID + 1)] == ["x" * LONGEST_ID, "new"]

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -230,6 +231,15 @@ async def test_idle_processes_are_given_back_but_for_one(start: Start, monkeypat
     await until(lambda: counts(tools)["idle"] == 1)
     await until(lambda: sum(map(runs, pids)) <= 1)
     assert await do(tools, "'fine'") == "fine"
+
+
+async def test_the_last_idle_process_of_a_version_stays() -> None:
+    workers, versions = [Mock() for _ in range(4)], [Mock(), Mock()]
+    processes = pool.WorkerPool(ToolsConfig())
+    processes._workers = {worker: versions[at % 2] for at, worker in enumerate(workers)}
+    processes._idle = dict.fromkeys(workers, asyncio.get_running_loop().time() - pool.IDLE_S)
+    processes._give_back()
+    assert [worker.kill.called for worker in workers] == [True, True, False, False]
 
 
 async def test_calls_that_run_finish_with_the_version_they_began_with(start: Start, tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def test_without_its_tools_nothing_is_a_call() -> None:
         "<function=get_weather>" * 500,
         "`" * 5_000,
         'There is one.\n[{"name": "list_files", "arguments": {}}]',  # behind prose a list is text
+        'So:\n  > <tool_call>{"name": "list_files", "arguments": {}}</tool_call>',  # a quotation that is indented
         "x" * MAX_CHARS + '\n{"name": "list_files"}',
     ],
 )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.cases import every
 from toolwire.config import LimitsConfig
+from toolwire.schemas.lenient import mended
 from toolwire.schemas.schema import (
     SchemaCache,
     SchemaProblem,
@@ -68,6 +69,7 @@ def test_names() -> None:
         {"$id": "T0", "properties": {"next": {"$ref": "T0"}}},
         {"properties": {"a": {"$id": "T1", "properties": {"next": {"$ref": "T1"}}}}},
         {"properties": {"a/b": {"type": "string"}, "c": {"$ref": "#/properties/a~1b"}}},
+        {"properties": {"~1": {}, "c": {"$ref": "#/properties/~01"}}},
         {"properties": {"a b": {}, "c": {"$ref": "#/properties/a%20b"}}},
         {"anyOf": [{}, {}], "properties": {"c": {"$ref": "#/anyOf/1"}}},
         {"my:own": {"x": {"type": "string"}}, "properties": {"c": {"$ref": "#/my:own/x"}}},
@@ -250,6 +252,24 @@ def test_patterns_that_cannot_be_left_out(keyword: str) -> None:
     shared = {"$defs": {"hard": hard}, "properties": {"a": {keyword: {"anyOf": [{"$ref": "#/$defs/hard"}]}}}}
     assert problem(shared).where == ".$defs.hard.pattern"
     assert problem({"patternProperties": {"^(?!x)": {}}}).where == '.patternProperties["^(?!x)"]'
+
+
+@every(
+    ("part", "valid"),
+    [
+        ({"minimum": 0, "exclusiveMinimum": True}, {"minimum": 0, "exclusiveMinimum": 0}),
+        ({"minimum": 0, "exclusiveMinimum": False}, {"minimum": 0}),
+        ({"maximum": 9, "exclusiveMaximum": False}, {"maximum": 9}),
+        ({"items": [{}], "additionalItems": False}, {"prefixItems": [{}], "items": False}),
+    ],
+)
+def test_forms_of_older_drafts_are_mended(part: Any, valid: Any) -> None:
+    assert mended({"properties": {"a": part}}) == {"properties": {"a": valid}}
+
+
+def test_a_tuple_of_a_schema_that_names_its_draft_stays() -> None:
+    schema = {"$schema": DRAFT_7, "properties": {"a": {"items": [{}], "additionalItems": False}}}
+    assert mended(schema) == schema
 
 
 def test_the_callers_schema_is_left_alone() -> None:
