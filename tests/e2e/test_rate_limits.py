@@ -12,7 +12,18 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.e2e.conftest import CHAT, USER, Gateway, function, get, post, read_config, serving, upstream_config
+from tests.e2e.conftest import (
+    CHAT,
+    USER,
+    Gateway,
+    function,
+    gateway_before,
+    get,
+    post,
+    read_config,
+    serving,
+    upstream_config,
+)
 from tests.ratelimit.conftest import Clock
 from tests.waiting import GUARD_S, until
 from toolwire.config import GatewayConfig
@@ -177,10 +188,7 @@ async def test_whoever_goes_away_has_used_what_was_written(path: str, body: Mapp
 
 async def test_a_stream_that_broke_off_has_used_what_was_written() -> None:
     body = {"model": "m", "messages": USER, "stream": True}
-    async with (
-        Upstream([Say("word " * 20, cut=True)]) as upstream,
-        serving(upstream_config(upstream.url, rate_limits={"per_key": MINUTE})) as server,
-    ):
+    async with gateway_before([Say("word " * 20, cut=True)], rate_limits={"per_key": MINUTE}) as (server, _):
         assert b"upstream_disconnected" in (await post(server, body)).body
         await settled(server, -(-len(orjson.dumps(body)) // 4) + 25)
 
