@@ -171,6 +171,8 @@ class Relay:
         """Returns a suspicious frame as strict clients accept it: unchanged if it is fine, nothing if it is left out.
         Notes its error or the end. `out` are the frames of this read before it."""
         for name, data in SseFramer(len(frame)).feed(frame):
+            if data in self._marks:  # before it is read as JSON, because its error costs most of a short stream
+                return self._shown_done(frame, data, out)
             passes = self._protocol.any_frames
             try:
                 value = load(data)
