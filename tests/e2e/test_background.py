@@ -192,7 +192,7 @@ async def test_cancelled_from_anywhere(stage: Stage, begun: bool) -> None:
 
 @pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 async def test_one_whose_process_is_gone_is_cancelled(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody takes the mark: the request to cancel stores the end itself."""
+    """The request to cancel stores the end itself, because no worker is left to read the mark."""
     monkeypatch.setattr(stored, "CANCEL_S", 0.1)
     async with stage.clients() as (one, two):
         ident = await running(one)

@@ -178,7 +178,7 @@ async def count(server: Any, **body: Any) -> int:
 
 
 def answered(upstream: Upstream) -> int:
-    """So many answers a server was asked for; it may be asked to count."""
+    """Returns how many answers a server was asked for; requests for token counts are not included."""
     return sum(asked.path != "/tokenize" for asked in upstream.requests)
 
 

@@ -79,7 +79,7 @@ class Clients:
 
 @asynccontextmanager
 async def talking(number: int, *urls: str, errors: tuple[type[Exception], ...] = ()) -> AsyncIterator[Clients]:
-    """So many clients, which talk until the block ends."""
+    """Runs this many clients, which talk until the block ends."""
     clients = Clients(urls, errors)
     async with asyncio.timeout(GUARD_S), asyncio.TaskGroup() as group:
         for each in range(number):

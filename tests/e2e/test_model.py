@@ -54,7 +54,7 @@ CALLS = tuple(name for name in registries().formats.names() if registries().form
 
 
 async def taken(engine: Engine, gbnf: str) -> tuple[int, str]:
-    """What the server says to a grammar: its status and its answer."""
+    """Returns the status and the answer of the server for a grammar."""
     body = {"messages": [{"role": "user", "content": "hi"}], "grammar": gbnf, "max_tokens": 0, "temperature": 0}
     key = {"Authorization": f"Bearer {engine.key}"}
     async with (

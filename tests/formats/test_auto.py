@@ -179,7 +179,7 @@ def test_a_route_with_auto_asks_the_name() -> None:
 
 
 def test_a_server_that_was_replaced_is_asked_anew() -> None:
-    """What is known of a name belongs to what the server said of itself."""
+    """The format cached for a name is valid only for the identity of the server that it was found with."""
     route = create_app({"backends": {"mock": {"kind": "mock"}}, "defaults": {"format": "auto"}})[ROUTER].find("x")
     for served, name in (("org/Qwen3-Coder-30B", "qwen3_coder"), ("glm-4.6", "glm45")):
         route.pool.members[0].endpoint.identity = Identity(models=(ServedModel(served),))

@@ -73,7 +73,7 @@ async def passed(pieces: Sequence[bytes], seen: Seen | None, error: BackendFault
 def test_law_looking_on_changes_no_byte(stream: list[bytes]) -> None:
     seen = Seen()
     plain, seen_too = (b"".join(asyncio.run(passed(stream, looks))) for looks in (None, seen))
-    # What follows the end may be lost.
+    # Bytes after the end may be lost.
     assert plain == seen_too or (plain.startswith(seen_too) and END.search(seen_too))
     assert len(seen.last) <= 1
 
