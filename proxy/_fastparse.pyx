@@ -1,6 +1,7 @@
 """The scanner with C types. The specification, with all reasons, is the Python twin: `_pyparse.py` and the other
 `_py*.py`. Their counterparts are `_fast*.pxi`: same names, same order, same steps. A change to one twin lands in the
-other in the same commit. The modules in `scan.fast` have no twin: they are `scan/parts`, compiled.
+other in the same commit. The modules in `scan.fast` have no twin: they are `scan/parts`, compiled; all of a block is
+read there.
 
 Only the handling of bytes differs. A delta is read in place, through the UTF-8 form that CPython keeps of a `str` (for
 ASCII the string itself, without a copy). A `str` is created once per piece of output, and not at all if the whole delta
@@ -18,9 +19,12 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdio cimport snprintf
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-from .scan.fast.code cimport BracesReader, CodeReader
-from .scan.fast.json cimport ObjectReader
+from .scan cimport octets
+from .scan.fast.block cimport BlockReader
+from .scan.fast.buffer cimport Buffer
+from .scan.fast.forms cimport FormOpener, Forms
 from .scan.fast.quoting cimport Quoting
+from .scan.fast.sending cimport StringSender
 
 import codecs
 from array import array
@@ -29,15 +33,13 @@ from functools import lru_cache, partial
 from sys import getsizeof, maxsize
 
 from .events import BlockKind, Close, Delta, Fault, Open
-from .scan import _grammar, _plan, _pyoutline, _pystring, blocks, closers, modes, surroundings
+from .scan import _grammar, _plan, _pyoutline, _pystring, blocks, modes, surroundings
 from .scan._grammar import AS_TEXT, BLOCK_BYTES, only, too_large, valid_text
 from .scan._plan import plan
 from .scan.blocks import as_text, dropped, ended, opening
-from .scan.closers import CloserSearch
 from .scan.decoding import DeltaDecoder
-from .scan.first_key import FirstKey
-from .scan.live import FOLLOWED, LiveCalls
-from .scan.loose_head import LooseHead, loose_words
+from .scan.live import LiveCalls
+from .scan.loose_head import loose_words
 from .scan.spans import SpanReports
 from .scan.surroundings import LAST_BYTES, Read, Surroundings, behind_info
 
@@ -60,11 +62,10 @@ cdef bytes FENCE = _grammar.FENCE.encode()
 cdef object TEXT_KIND = BlockKind.TEXT
 cdef object REASONING_KIND = BlockKind.REASONING
 cdef Py_ssize_t TO_CLOSER = blocks.TO_CLOSER
-cdef int STRING = modes.STRING
-cdef int WHOLE = modes.WHOLE
-cdef int WRONG = modes.WRONG
-cdef int CLOSER = closers.CLOSER
-cdef int OPENER = closers.OPENER
+cdef int OPEN = modes.OPEN
+cdef int WHOLE_BLOCK = modes.WHOLE_BLOCK
+cdef int FRAMING = modes.FRAMING
+cdef int NO_BLOCK = modes.NO_BLOCK
 cdef int IN_CODE = surroundings.CODE
 cdef int IN_STRING = surroundings.STRING
 cdef int IN_MARKS = surroundings.MARKS
@@ -84,13 +85,19 @@ cdef bytes BOM = codecs.BOM_UTF8
 
 include "scan/_fastbytes.pxi"
 include "scan/_fastplan.pxi"
-include "scan/_fastbuffer.pxi"
 include "scan/_fastoutput.pxi"
 include "scan/_fastprose.pxi"
 include "scan/_fasthost.pxi"
 include "scan/_faststring.pxi"
-include "scan/_fastfields.pxi"
-include "scan/_fastblock.pxi"
+
+
+cdef inline void read_in_place(Buffer buffer, str text, Bytes p, Py_ssize_t size) noexcept:
+    """Does `buffer.begin` without a copy of the text."""
+    buffer.owner = text
+    buffer.data = p
+    buffer.size = size
+    buffer.start = 0
+    buffer.turn += 1
 
 
 cdef class CallScanner:
@@ -146,12 +153,12 @@ cdef class CallScanner:
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and len(reasoning) > 0)
-        self._live = (
-            None
-            if stream_after is None
-            else LiveCalls(policy, LiveHost(self._buffer, self._output, self._prose), stream_after)
-        )
-        self._block = BlockReader(self._buffer, self._output, policy, self._live)
+        host = None
+        self._live = None
+        if stream_after is not None:
+            host = LiveHost(self._buffer, self._output, self._prose, policy, stream_after)
+            self._live = (<LiveHost>host).live
+        self._block = BlockReader(self._buffer, policy, self._live, host)
         self._spans = None if on_span is None else SpanReports(on_span, self._live)
         self._read_as(found)
 
@@ -223,7 +230,7 @@ cdef class CallScanner:
             if PyBytes_GET_SIZE(self._prose.held) != 0:
                 self._read(p, size)
             else:
-                self._buffer.begin_with(text, p, size)
+                read_in_place(self._buffer, text, p, size)
                 self._run(0)
         self._output.flush()
         return out
@@ -287,7 +294,7 @@ cdef class CallScanner:
     cdef int _read_as(self, _Plan found) except -1:
         self._prose.read_as(found)
         self._output.limit = max(self._block_bytes, found.longest)
-        return self._block.read_as(found, self._output.limit)
+        return self._block.read_as(found.forms, self._output.limit)
 
     cdef int _read(self, Bytes p, Py_ssize_t size) except -1:
         """Reads held-back bytes, then these."""
@@ -306,7 +313,7 @@ cdef class CallScanner:
         if self._in_block:
             self._buffer.keep()
         self._prose.end_delta(self._buffer.start if self._in_block else -1)
-        return self._buffer.end_delta()
+        return self._buffer.end()
 
     cdef inline Py_ssize_t _step(self, Py_ssize_t pos) except -1:
         if self._in_block:
@@ -316,7 +323,7 @@ cdef class CallScanner:
             self._tell(pos - self._prose.tag, pos, "text" if self._prose.state == TEXT else "reasoning", AS_TEXT)
         return pos if self._prose.opened is None else self._open_block(self._prose.opened, pos)
 
-    cdef Py_ssize_t _open_block(self, _Opener opener, Py_ssize_t at) except -1:
+    cdef Py_ssize_t _open_block(self, FormOpener opener, Py_ssize_t at) except -1:
         cdef Prose prose = self._prose
         self._in_block = True
         self._buffer.start = at
@@ -380,7 +387,7 @@ cdef class CallScanner:
 
     cdef int _tell(self, Py_ssize_t start, Py_ssize_t end, str kind, decision) except -1:
         if self._spans is not None:
-            self._spans.report(self._buffer.place(start), self._buffer.slice(start, end), kind, decision)
+            self._spans.report(self._buffer.place(start), self._buffer.data[start:end], kind, decision)
         return 0
 
     cdef bint _may_be_loose(self) except -1:
@@ -393,7 +400,7 @@ cdef class CallScanner:
         return self._open_block(self._prose.plan.loose, self._buffer.start)
 
     cdef int _say_before(self, Py_ssize_t chars) except -1:
-        cdef str text = self._buffer.slice(self._buffer.start, self._buffer.size).decode()[:chars]
+        cdef str text = self._buffer.data[self._buffer.start:self._buffer.size].decode()[:chars]
         cdef bytes raw = text.encode()
         self._prose.pass_text(bytes_at(raw), PyBytes_GET_SIZE(raw))
         self._output.say(bytes_at(raw), PyBytes_GET_SIZE(raw), None)
@@ -404,10 +411,10 @@ cdef class CallScanner:
         cdef BlockReader block = self._block
         cdef Py_ssize_t start = block.head
         cdef bytes raw
-        raw = self._buffer.slice(self._buffer.start, upto)
+        raw = self._buffer.data[self._buffer.start:upto]
         if block.outcome == FRAMING:
             return as_text if raw in self._closers and raw != block.opener else dropped
-        syntax = block.syntax.syntax
+        syntax = block.form.syntax
         if block.outcome != WHOLE_BLOCK:
             return partial(self._policy.unfinished, syntax, raw[start:].decode(), block.why)
         if self._live is not None and self._live.opened is not None:
@@ -424,9 +431,9 @@ cdef class CallScanner:
             self._tell(self._buffer.start, at, "block", AS_TEXT)
             self._settle(AS_TEXT, self._buffer.start)
             return self._buffer.size
-        if at > self._buffer.start and block.untaught and size == 0 and not block.loose and block.syntax is not None:
-            begun = self._buffer.slice(self._buffer.start, at)
-            self._policy.broken(block.syntax.syntax, begun.decode("utf-8", "replace"))
+        if at > self._buffer.start and block.untaught and size == 0 and not block.loose and block.form is not None:
+            begun = self._buffer.data[self._buffer.start:at]
+            self._policy.broken(block.form.syntax, begun.decode("utf-8", "replace"))
             self._tell(self._buffer.start, at, "block", AS_TEXT)
         if self._prose.plan.untaught:
             return self._read_again(at)
@@ -456,13 +463,13 @@ cdef class CallScanner:
     cdef int _settle(self, decision, Py_ssize_t end) except -1:
         cdef Output output = self._output
         cdef Py_ssize_t size = end - self._buffer.start
-        cdef Bytes raw = self._buffer.p + self._buffer.start
+        cdef Bytes raw = self._buffer.data + self._buffer.start
         if self._live is not None and self._live.opened is not None:
             self._settle_live(decision)
         elif decision.error is not None:
             self._stop_with(decision.error)
         elif decision.calls or decision.drop:
-            self._give(decision, text_of(raw, size), self._block.syntax.syntax.family)
+            self._give(decision, text_of(raw, size), self._block.form.syntax.family)
         else:
             self._prose.pass_text(raw, size)
             if decision.replacement is None:
@@ -499,7 +506,7 @@ cdef class CallScanner:
     cdef Py_ssize_t _weighed(self, Py_ssize_t upto) except -1:
         cdef BlockReader block = self._block
         cdef Py_ssize_t start = block.head - PyBytes_GET_SIZE(block.opener)
-        syntax = block.syntax.syntax
+        syntax = block.form.syntax
         self._around.blocks.append(Read(start, self._buffer.offset(upto), syntax.family, block.inner, self._judge(upto)))
         self._around.begin()
         self._behind = True
@@ -510,7 +517,7 @@ cdef class CallScanner:
     cdef Py_ssize_t _read_behind(self, Py_ssize_t pos) except -1:
         cdef Py_ssize_t upto = pos
         cdef _Marker marker
-        upto += self._around.take(self._buffer.slice(pos, self._buffer.size))
+        upto += self._around.take(self._buffer.data[pos:self._buffer.size])
         self._buffer.steps += upto - pos
         if self._around.found == NEXT_BLOCK:
             if self._around.opener >= PyTuple_GET_SIZE(self._prose.plan.taught):
@@ -565,7 +572,7 @@ cdef class CallScanner:
             if recognised:
                 if block.inner:
                     self._output.join_section()
-                self._give(decision, text_of(self._buffer.p + begin, end - begin), block.family)
+                self._give(decision, text_of(self._buffer.data + begin, end - begin), block.family)
             else:
                 self._say_all(begin, end, decision.replacement)
             self._output.fresh = False
@@ -579,7 +586,7 @@ cdef class CallScanner:
         return upto
 
     cdef int _say_all(self, Py_ssize_t start, Py_ssize_t end, str replacement) except -1:
-        cdef Bytes raw = self._buffer.p + start
+        cdef Bytes raw = self._buffer.data + start
         if end == start:
             return 0
         self._prose.pass_text(raw, end - start)
@@ -594,7 +601,7 @@ cdef class CallScanner:
         self._output.give_calls(more, "")
         self._prose.edge()
         self._output.after = True
-        return self._choose(self._block.syntax.syntax.family)
+        return self._choose(self._block.form.syntax.family)
 
 
 include "scan/_fastsse.pxi"

@@ -37,13 +37,16 @@ cdef class Prose:
     cdef Output _output
     cdef object _policy
     cdef _Plan plan
-    cdef _Opener opened
+    cdef FormOpener opened
     cdef bytes held
     cdef int state, around
     cdef Py_ssize_t quiet, settled, muted, tag, size, lead
     cdef bint again, final
-    cdef _Opener _loose
-    cdef int _plain_firsts
+    cdef FormOpener _loose
+    cdef int _plain_firsts, _first_count
+    cdef unsigned char _firsts[FIRSTS]
+    cdef Py_ssize_t _ahead[FIRSTS]
+    cdef long long _turn
     cdef bint _opens, _quotes, _lines, _margin, _cited, _strings, _breaks
     cdef unsigned char _places
     cdef unsigned char _last
@@ -70,7 +73,15 @@ cdef class Prose:
         self._quotes = PyBytes_GET_SIZE(found.firsts) > 0
         self._opens = found.answer is not None or found.printed is not None or found.loose is not None
         self._plain_firsts = PyBytes_GET_SIZE(found.firsts)
-        return self._buffer.look_for(found.firsts if found.loose is None else found.firsts + b"\n")
+        return self._look_for(found.firsts if found.loose is None else found.firsts + b"\n")
+
+    cdef int _look_for(self, bytes firsts) except -1:
+        cdef int index
+        self._first_count = PyBytes_GET_SIZE(firsts)
+        for index in range(self._first_count):
+            self._firsts[index] = bytes_at(firsts)[index]
+        self._turn = -1
+        return 0
 
     cdef int enter_again(self) except -1:
         return self._enter(self.state)
@@ -105,7 +116,7 @@ cdef class Prose:
                 return True
             return not self._begins_line(p, size)
         for index in range(self._plain_firsts):
-            if memchr(p, self._buffer.firsts[index], size) != NULL:
+            if memchr(p, self._firsts[index], size) != NULL:
                 return False
         self._strings = memchr(p, c'"', size) != NULL
         self._breaks = True
@@ -203,7 +214,7 @@ cdef class Prose:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     cdef Py_ssize_t read(self, Py_ssize_t pos) except -1:
-        cdef Bytes p = self._buffer.p
+        cdef Bytes p = self._buffer.data
         cdef Py_ssize_t size = self._buffer.size
         cdef Py_ssize_t at = pos
         cdef bint cut = False
@@ -249,7 +260,7 @@ cdef class Prose:
         return size
 
     cdef Py_ssize_t _next_place(self, Py_ssize_t pos, Py_ssize_t at) except -1:
-        cdef Bytes p = self._buffer.p
+        cdef Bytes p = self._buffer.data
         cdef Py_ssize_t line = at
         if self._lines and (self._margin if at == pos else p[at - 1] == c"\n"):
             if self._words is None:
@@ -262,10 +273,29 @@ cdef class Prose:
             while at < self._buffer.size and not self.plan.marks[p[at]] & self._places:
                 at += 1
             return at
-        return self._buffer.next_first(at)
+        return self._next_first(at)
+
+    cdef Py_ssize_t _next_first(self, Py_ssize_t pos) noexcept:
+        cdef Bytes p = self._buffer.data
+        cdef Py_ssize_t size = self._buffer.size
+        cdef Py_ssize_t nearest = size
+        cdef Py_ssize_t at
+        cdef int index
+        if self._turn != self._buffer.turn:
+            self._turn = self._buffer.turn
+            for index in range(self._first_count):
+                self._ahead[index] = -1
+        for index in range(self._first_count):
+            at = self._ahead[index]
+            if at < pos:
+                at = octets.find(p, self._firsts[index], pos, size)
+                self._ahead[index] = at
+            if at < nearest:
+                nearest = at
+        return nearest
 
     cdef bint _loose_at(self, Py_ssize_t pos, Py_ssize_t at, bint *cut) except -1:
-        cdef Bytes p = self._buffer.p + at
+        cdef Bytes p = self._buffer.data + at
         cdef Py_ssize_t size = self._buffer.size - at
         cdef int found
         if self._words is None:
@@ -273,7 +303,7 @@ cdef class Prose:
         if at < self.settled or not self._begins_word(p[0]):
             return False
         if not (self.again and at == pos) and not (
-            self._lines and is_margin(self._buffer.p, pos, at, self._margin)
+            self._lines and is_margin(self._buffer.data, pos, at, self._margin)
         ):
             return False
         if self._is_quoted(pos, at):
@@ -301,13 +331,13 @@ cdef class Prose:
         self.tag = marker.size
         return at + self.tag
 
-    cdef inline Py_ssize_t _open(self, _Opener opener, Py_ssize_t at) except -1:
+    cdef inline Py_ssize_t _open(self, FormOpener opener, Py_ssize_t at) except -1:
         self._refused = NONE
         self.opened = opener
         return at
 
     cdef _Marker _marker_at(self, Py_ssize_t pos, Py_ssize_t at, bint *cut):
-        cdef Bytes p = self._buffer.p + at
+        cdef Bytes p = self._buffer.data + at
         cdef Py_ssize_t size = self._buffer.size - at
         cdef bint refused = self._refused == LITERAL and at == pos
         cdef _Marker marker
@@ -354,13 +384,13 @@ cdef class Prose:
         if self._quoting.fence:
             if marker.fence:
                 return YES if self._quoting.fence <= PyBytes_GET_SIZE(FENCE) else NO
-            self.around = IN_FENCE if is_margin(self._buffer.p, pos, at, self._margin) else 0
+            self.around = IN_FENCE if is_margin(self._buffer.data, pos, at, self._margin) else 0
             return YES if self.around else NO
         if self._quoting.span:
             self.around = IN_CODE
             self.size = self._quoting.span
         else:
-            self._quoted_by(self._last if at == pos else self._buffer.p[at - 1])
+            self._quoted_by(self._last if at == pos else self._buffer.data[at - 1])
         return YES
 
     cdef inline void _quoted_by(self, unsigned char last) noexcept:
@@ -378,7 +408,7 @@ cdef class Prose:
         if not self._quoting.span:
             return YES
         code = Surroundings(IN_CODE, self._quoting.span, ())
-        looked = code.take(self._buffer.slice(behind, end))
+        looked = code.take(<bytes>self._buffer.data[behind:end])
         found = code.found
         if found == MORE_BEHIND:
             if end - behind < WORD_BYTES and not self.final:
@@ -390,7 +420,7 @@ cdef class Prose:
         return NO
 
     cdef _Marker _fenced_at(self, Py_ssize_t pos, Py_ssize_t at, bint *cut):
-        cdef Bytes p = self._buffer.p
+        cdef Bytes p = self._buffer.data
         cdef Py_ssize_t size = self._buffer.size
         cdef Py_ssize_t end = min(size, at + WORD_BYTES)
         cdef Py_ssize_t behind = at
@@ -409,7 +439,7 @@ cdef class Prose:
             return None
         if behind - at < PyBytes_GET_SIZE(FENCE):
             return None
-        behind_line = behind_info(self._buffer.slice(behind, end))
+        behind_line = behind_info(<bytes>self._buffer.data[behind:end])
         first = behind + behind_line
         if behind_line < 0 or first == end:
             cut[0] = near and behind_line >= 0
@@ -427,7 +457,7 @@ cdef class Prose:
         return None
 
     cdef bint _anchored(self, _Marker marker, Py_ssize_t pos, Py_ssize_t at) noexcept:
-        cdef Bytes p = self._buffer.p
+        cdef Bytes p = self._buffer.data
         if marker.anchor == LINE:
             return (self._last if at == pos else p[at - 1]) == c"\n"
         if marker.anchor == MARGIN:
@@ -452,13 +482,13 @@ cdef class Prose:
 
     cdef void _quote(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         """Reads quoting up to `at`."""
-        cdef Bytes p = self._buffer.p
+        cdef Bytes p = self._buffer.data
         self._quote_up_to(pos, at)
         if p[at] != TICK:
             self._quoting.end_run(p[at])
 
     cdef inline void _quote_up_to(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
-        cdef Bytes p = self._buffer.p
+        cdef Bytes p = self._buffer.data
         cdef bint margin
         if at > self._quoted:
             margin = is_margin(p, pos, self._quoted, self._margin)
@@ -469,7 +499,7 @@ cdef class Prose:
     cdef Py_ssize_t _hold(self, Py_ssize_t pos, Py_ssize_t at) except -1:
         cdef Py_ssize_t size = self._buffer.size
         self._buffer.steps += size - pos
-        self.held = self._buffer.slice(at, size)
+        self.held = <bytes>self._buffer.data[at:size]
         self._move(pos, at)
         self.quiet = max(0, self.quiet - at)
         self.settled = max(0, self.settled - at)
@@ -484,7 +514,7 @@ cdef class Prose:
         self.again = False
         if self._quotes:
             self._quote_up_to(pos, at)
-            self._margin = is_margin(self._buffer.p, pos, at, self._margin)
-        self._last = self._buffer.p[at - 1]
+            self._margin = is_margin(self._buffer.data, pos, at, self._margin)
+        self._last = self._buffer.data[at - 1]
         owner = self._buffer.owner if pos == 0 and at == self._buffer.size and type(self._buffer.owner) is str else None
-        return self._output.say(self._buffer.p + pos, at - pos, owner)
+        return self._output.say(self._buffer.data + pos, at - pos, owner)

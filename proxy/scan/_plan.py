@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ._grammar import (
     END,
@@ -23,6 +23,9 @@ from ._grammar import (
     Node,
     Read,
 )
+
+if TYPE_CHECKING:
+    from .parts.forms import Forms
 
 NOTHING: Final = 0
 WORD: Final = 1
@@ -158,7 +161,7 @@ class GrammarPlan:
     - `nodes`: the nodes of each syntax, and after them one that allows only another block or the end. `begun`: openers
       that end a short field of an untaught syntax.
     - `firsts`: first bytes of markers, and the backtick. `longest`: length of the longest opener. `untaught`: there are
-      untaught syntaxes. `native`: the compiled scanner's own form of the plan.
+      untaught syntaxes. `forms`, `native`: what the Python and the compiled scanner made of the plan.
     """
 
     text: tuple[Marker, ...]
@@ -174,6 +177,7 @@ class GrammarPlan:
     firsts: bytes
     longest: int
     untaught: bool
+    forms: list[Forms] = field(default_factory=list, compare=False)
     native: list[object] = field(default_factory=list, compare=False)
 
 

@@ -6,19 +6,28 @@ from __future__ import annotations
 from typing import Literal
 
 from ..events import Close
-from ._grammar import FoundCall
-from ._pybuffer import Buffer
+from ._grammar import BlockPolicy, FoundCall
 from ._pyoutput import Output
 from ._pyprose import Prose
+from ._pystring import NO_STRING, certain
+from .live import LiveCalls
+from .parts.buffer import Buffer
+from .parts.sending import StringSender
 
 
-class LiveHost:
-    """Sends streamed calls to the output; implements `toolwire.scan._grammar.CallSink`."""
+class LiveHost(StringSender):
+    """Sends streamed calls to the output; implements `toolwire.scan._grammar.CallSink`. `live` makes the decisions."""
 
-    def __init__(self, buffer: Buffer, output: Output, prose: Prose) -> None:
+    def __init__(self, buffer: Buffer, output: Output, prose: Prose, policy: BlockPolicy, stream_after: int) -> None:
         self._buffer = buffer
         self._output = output
         self._prose = prose
+        self.live = LiveCalls(policy, self, stream_after)
+
+        # `_string`: kind of the string whose text is sent without asking `live`. `_waiting`: the last bytes, which only
+        # the next delta can decide.
+        self._string = NO_STRING
+        self._waiting = b""
 
     def span(self, start: int, stop: int) -> bytes:
         """Returns the bytes between two offsets, which count from the block's first byte."""
@@ -36,3 +45,28 @@ class LiveHost:
     def live_close(self, block: int, status: Literal["complete", "truncated"]) -> None:
         """Ends an open call."""
         self._output.events.append(Close(block, status))
+
+    # --- strings ------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self._string = NO_STRING
+        self._waiting = b""
+
+    def read_string(self) -> None:
+        self._string = self.live.string
+
+    def send(self, buf: bytes, pos: int, end: int) -> bytes:
+        if self._string == NO_STRING:
+            return buf[pos:end]
+        live = self.live
+        more = self._waiting + buf[pos:end]
+        used, said, waits = certain(self._string, live.stops, more)
+        if said:
+            live.sent += said
+            self._output.say_argument(live.block, said.decode())
+        self._waiting = more[used:] if waits else b""
+        return b"" if waits else more[used:]
+
+    def rest(self) -> bytes:
+        rest, self._waiting = self._waiting, b""
+        return rest

@@ -16,14 +16,14 @@ Rules of this module:
 4. Outside blocks only the longest suffix that may still become a marker is held back, and whitespace that may touch a
    block (R6.6). A block is held back up to `block_bytes`.
 5. The scanner consists of parts. Each owns its state and knows only the parts before it in this list: `Buffer`, the
-   bytes being read (`_pybuffer.py`); `Output`, the events (`_pyoutput.py`); `Prose`, text outside blocks
-   (`_pyprose.py`, with quoting in `parts/quoting.py`); `LiveHost`, which sends streamed calls (`_pyhost.py`);
-   `BlockReader`, which finds the end of a block (`_pyblock.py`), with its fields (`_pyfields.py`: JSON in
-   `parts/json.py`, other syntax in `parts/code.py`, text of streamed strings in `_pystring.py`). None of them calls
-   back: each returns what it found, and this module acts on it. The search in a broken block is in `closers.py`.
+   bytes being read (`parts/buffer.py`); `Output`, the events (`_pyoutput.py`); `Prose`, text outside blocks
+   (`_pyprose.py`, with quoting in `parts/quoting.py`); `LiveHost`, which sends streamed calls (`_pyhost.py`, text of
+   their strings in `_pystring.py`); `BlockReader`, which finds the end of a block (`parts/block.py`), with its fields
+   (`parts/fields.py`: JSON in `parts/json.py`, other syntax in `parts/code.py`). None of them calls back: each returns
+   what it found, and this module acts on it. The search in a broken block is in `closers.py`.
 
-SSE framing is in `_pysse.py`. Modules that both twins use have no twin: `decoding.py`, `blocks.py`, `live.py` and the
-modules it uses.
+SSE framing is in `_pysse.py`. What both scanners use has no twin: `parts`, which the compiled one compiles as well,
+`decoding.py`, `blocks.py`, `live.py` and the modules it uses.
 """
 
 from __future__ import annotations
@@ -46,8 +46,6 @@ from ._grammar import (
     valid_text,
 )
 from ._plan import GrammarPlan, Opener, plan
-from ._pyblock import FRAMING, NONE, OPEN, WHOLE, BlockReader
-from ._pybuffer import Buffer
 from ._pyhost import LiveHost
 from ._pyoutput import Output
 from ._pyprose import Prose
@@ -55,6 +53,10 @@ from ._pysse import SseFramer, plain_length
 from .blocks import as_text, dropped, ended
 from .decoding import DeltaDecoder, size_of
 from .live import LiveCalls
+from .modes import FRAMING, NO_BLOCK, OPEN, WHOLE_BLOCK
+from .parts.block import BlockReader
+from .parts.buffer import Buffer
+from .parts.forms import Forms
 from .spans import SpanKind, SpanObserver, SpanReports
 from .surroundings import (
     ALONE,
@@ -123,12 +125,9 @@ class CallScanner:
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and bool(reasoning))
-        self._live = (
-            None
-            if stream_after is None
-            else LiveCalls(policy, LiveHost(self._buffer, self._output, self._prose), stream_after)
-        )
-        self._block = BlockReader(self._buffer, self._output, policy, found, self._live)
+        host = None if stream_after is None else LiveHost(self._buffer, self._output, self._prose, policy, stream_after)
+        self._live = None if host is None else host.live
+        self._block = BlockReader(self._buffer, policy, self._live, host)
         self._spans = None if on_span is None else SpanReports(on_span, self._live)
         self._read_as(found)
 
@@ -234,7 +233,8 @@ class CallScanner:
         """Sets the plan for the following text."""
         self._prose.read_as(found)
         self._output.limit = max(self._block_bytes, found.longest)
-        self._block.read_as(found, self._output.limit)
+        self._forms = _forms_of(found)
+        self._block.read_as(self._forms, self._output.limit)
 
     def _read(self, data: bytes) -> None:
         """Reads the next bytes, preceded by held-back ones."""
@@ -250,7 +250,7 @@ class CallScanner:
         if self._in_block:
             buffer.keep()
         self._prose.end_delta(buffer.start if self._in_block else -1)
-        buffer.begin(b"")
+        buffer.end()
 
     def _step(self, pos: int) -> int:
         """Reads one stretch of text up to a block, or of a block. Returns the position to continue at."""
@@ -271,7 +271,9 @@ class CallScanner:
             self._around = Surroundings(prose.around, prose.size, openers)
         elif opener.inner and not (opener.untaught or opener.frames):
             self._output.join_section()
-        return self._settled(self._block.open(opener, at + prose.lead + len(opener.literal), prose.around))
+        return self._settled(
+            self._block.open(self._forms.opener(opener), at + prose.lead + len(opener.literal), prose.around)
+        )
 
     def _openers(self) -> tuple[bytes, ...]:
         return tuple(marker.literal for marker in self._prose.plan.taught)
@@ -292,14 +294,14 @@ class CallScanner:
         if outcome == OPEN:
             return upto
         if self._around is not None:
-            return self._known(IS_TEXT, upto) if outcome == NONE else self._weighed(upto)
+            return self._known(IS_TEXT, upto) if outcome == NO_BLOCK else self._weighed(upto)
         frame = self._block.frames(upto)
         if frame is not None and not self._output.starts(0):
             tag = 0 if self._prose.state == TEXT else 1
             tags = (pair[tag].encode() for pair in self._reasoning)
             self._around = Surroundings(HEADS if frame == "head" else FRAMED, 0, (*self._openers(), *tags))
             return self._weighed(upto)
-        return self._none(upto) if outcome == NONE else self._judged(upto)
+        return self._none(upto) if outcome == NO_BLOCK else self._judged(upto)
 
     def _judged(self, upto: int) -> int:
         block = self._block
@@ -352,17 +354,18 @@ class CallScanner:
         """Returns a function that returns the policy's decision about the block, which is in the buffer up to
         `upto`."""
         block, live = self._block, self._live
-        assert block.syntax is not None
+        assert block.form is not None
+        syntax = block.form.syntax
         raw = self._buffer.data[self._buffer.start : upto]
         if block.outcome == FRAMING:
             ends_thought = raw in self._closers and raw != block.opener  # a closing tag without its opening one
             return as_text if ends_thought else dropped
         start, end = block.head, block.body_end
-        if block.outcome != WHOLE:
-            return partial(self._policy.unfinished, block.syntax, raw[start:].decode(), block.why)
+        if block.outcome != WHOLE_BLOCK:
+            return partial(self._policy.unfinished, syntax, raw[start:].decode(), block.why)
         if live is not None and live.opened is not None:
-            return partial(live.judged, block.syntax, raw, start, end, block.closed, block.broken)
-        read = ended(block.syntax, raw, start, end, block.pieces, block.closed, block.broken)
+            return partial(live.judged, syntax, raw, start, end, block.closed, block.broken)
+        read = ended(syntax, raw, start, end, block.pieces, block.closed, block.broken)
         return partial(self._policy.block, read)
 
     def _none(self, at: int) -> int:
@@ -375,8 +378,10 @@ class CallScanner:
             self._settle(AS_TEXT, b"")
             return len(self._buffer.data)
         begun = at > self._buffer.start
-        if begun and block.untaught and not block.opener and not block.loose and block.syntax is not None:
-            self._policy.broken(block.syntax, self._buffer.data[self._buffer.start : at].decode("utf-8", "replace"))
+        if begun and block.untaught and not block.opener and not block.loose and block.form is not None:
+            self._policy.broken(
+                block.form.syntax, self._buffer.data[self._buffer.start : at].decode("utf-8", "replace")
+            )
             self._tell(self._buffer.start, at, "block")
         if self._prose.plan.untaught:
             return self._read_again(at)
@@ -410,8 +415,8 @@ class CallScanner:
         elif decision.error is not None:
             self._stop_with(decision.error)
         elif decision.calls or decision.drop:
-            assert self._block.syntax is not None
-            self._give(decision, raw, self._block.syntax.family)
+            assert self._block.form is not None
+            self._give(decision, raw, self._block.form.syntax.family)
         else:
             self._prose.pass_text(raw)
             output.say(raw.decode() if decision.replacement is None else valid_text(decision.replacement))
@@ -442,10 +447,11 @@ class CallScanner:
     def _weighed(self, upto: int) -> int:
         """The block ended at `upto`. The policy is asked once it is known whether the block is quoted."""
         block, buffer, around = self._block, self._buffer, self._around
-        assert block.syntax is not None
+        assert block.form is not None
         assert around is not None
+        family = block.form.syntax.family
         start = block.head - len(block.opener)
-        around.blocks.append(Read(start, buffer.offset(upto), block.syntax.family, block.inner, self._judge(upto)))
+        around.blocks.append(Read(start, buffer.offset(upto), family, block.inner, self._judge(upto)))
         around.begin()
         self._behind = True
         known = around.kind == FRAMED and len(around.blocks) > 1 and block.frames(upto) != "mark"
@@ -462,7 +468,7 @@ class CallScanner:
             if opener is None or (around.kind == FRAMED and not opener.frames):
                 return self._known(IS_CALL, upto)
             self._behind = False
-            return self._settled(self._block.open(opener, upto, around.kind))
+            return self._settled(self._block.open(self._forms.opener(opener), upto, around.kind))
         return upto if around.found == GOES_ON else self._known(around.found, upto)
 
     def _known(self, what: int, at: int) -> int:
@@ -536,5 +542,11 @@ class CallScanner:
         self._output.give_calls(more, "")
         self._prose.edge()
         self._output.after = True
-        assert self._block.syntax is not None
-        self._choose(self._block.syntax.family)
+        assert self._block.form is not None
+        self._choose(self._block.form.syntax.family)
+
+
+def _forms_of(found: GrammarPlan) -> Forms:
+    if not found.forms:
+        found.forms.append(Forms(found))
+    return found.forms[0]

@@ -7,9 +7,9 @@ from typing import Final
 
 from ._grammar import FENCE, REASONING, SPACE, TEXT, WORD_BYTES, BlockPolicy
 from ._plan import TICK, GrammarPlan, Marker, Opener
-from ._pybuffer import Buffer
 from ._pyoutput import Output
 from .loose_head import loose_words
+from .parts.buffer import Buffer
 from .parts.quoting import Quoting
 from .surroundings import (
     ALONE,
@@ -57,6 +57,8 @@ class Prose:
         self._buffer = buffer
         self._output = output
         self._policy = policy
+        self._seen: dict[int, tuple[int, int]] = {}  # by first byte, for the buffer's `_turn`: see `_next_first`
+        self._turn = 0
         self.opened: Opener | None = None
         self.tag = 0
         self.around = 0
@@ -240,7 +242,25 @@ class Prose:
                 line += 1
             if line < len(buf) and loose_words(self._policy.callable_names)[buf[line]]:
                 return line
-        return self._buffer.next_of(self._firsts, at)
+        return self._next_first(at)
+
+    def _next_first(self, pos: int) -> int:
+        """Returns the position of the next of the bytes in `_firsts` from `pos` on, or the end of the buffer. Each
+        byte's result is remembered with the position where the search began, because reading returns to an earlier
+        position after a false block."""
+        buffer = self._buffer
+        if self._turn != buffer.turn:
+            self._turn = buffer.turn
+            self._seen.clear()
+        size = nearest = buffer.size
+        for first in self._firsts:
+            since, found = self._seen.get(first, (size, size))
+            if pos < since or found < pos:
+                again = buffer.data.find(first, pos, since if pos < since else size)
+                found = again if again >= 0 else found if pos < since else size
+                self._seen[first] = (pos, found)
+            nearest = min(nearest, found)
+        return nearest
 
     def _loose_at(self, pos: int, at: int) -> tuple[Opener | None, bool]:
         """Returns the opener if a call in any form may begin at `at`, and whether the end of the buffer cuts one

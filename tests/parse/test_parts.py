@@ -15,10 +15,13 @@ from toolwire.scan.parts.code import BracesReader, CodeReader
 from toolwire.scan.parts.json import ObjectReader
 
 FOLDER = Path(toolwire.scan.__file__).parent
-ONE_TEXT = ("parts.quoting", "parts.json", "parts.code")
+ONE_TEXT = (
+    *("parts.buffer", "parts.forms", "parts.quoting", "parts.json", "parts.code"),
+    *("parts.sending", "parts.fields", "parts.block"),
+)
 PARTS = (
-    *("_pybuffer", "_pyoutput", *ONE_TEXT, "_pyprose", "_pyhost", "_pystring", "_pyfields"),
-    *("_pyblock", "_pysse", "_pyparse", "_pyframe", "_pyguard", "_pychunk", "_pyoutline"),
+    *("_pyoutput", *ONE_TEXT[:3], "_pyprose", "_pystring", *ONE_TEXT[3:6], "_pyhost", *ONE_TEXT[6:]),
+    *("_pysse", "_pyparse", "_pyframe", "_pyguard", "_pychunk", "_pyoutline"),
 )
 """Each may know those before it."""
 

@@ -285,6 +285,7 @@ EVICTING: Final[Mapping[str, str]] = {
     "proxy/pipeline/exchange/routing.py:find:self._found": "1,024 names of at most 256 characters; values are routes",
     "proxy/pipeline/exchange/routing.py:format_for:self._formats": "1,024 names of at most 256 characters; values are formats",
     "proxy/pipeline/scanning/preopened.py:_keep:values": "256 digests, or sentences for the log",
+    "proxy/scan/parts/block.py:_read_node:word": _STATE,
     "proxy/support/lines.py:feed:self._held": _STATE,
 }
 """Dictionaries that forget when they are full, and why they are in no budget."""

@@ -1,6 +1,6 @@
 cimport cython
 
-from .. cimport search
+from .. cimport octets
 
 cdef Py_ssize_t _FENCE, _BRIEF
 

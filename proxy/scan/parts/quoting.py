@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from .. import search
+from .. import octets
 
 _FENCE: Final = 3
 _BRIEF: Final = 32
-"""Bytes that are compared one by one, because the next mark is usually near. After these, `search.find` is used."""
+"""Bytes that are compared one by one, because the next mark is usually near. After these, `octets.find` is used."""
 
 
 class Quoting:
@@ -116,9 +116,9 @@ def _next_mark(buf: bytes, at: int, end: int, ends: bool) -> int:
     while at < end:
         size *= 2
         stop = min(end, at + size)
-        found = search.find(buf, ord("`"), at, search.find(buf, ord('"'), at, stop))
+        found = octets.find(buf, ord("`"), at, octets.find(buf, ord('"'), at, stop))
         if ends:
-            found = search.find(buf, ord("\n"), at, found)
+            found = octets.find(buf, ord("\n"), at, found)
         if found < stop:
             return found
         at = stop
