@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ._grammar import (
     END,
@@ -23,9 +23,6 @@ from ._grammar import (
     Node,
     Read,
 )
-
-if TYPE_CHECKING:
-    from .parts.forms import Forms
 
 NOTHING: Final = 0
 WORD: Final = 1
@@ -177,7 +174,7 @@ class GrammarPlan:
     firsts: bytes
     longest: int
     untaught: bool
-    forms: list[Forms] = field(default_factory=list, compare=False)
+    forms: list[object] = field(default_factory=list, compare=False)
     native: list[object] = field(default_factory=list, compare=False)
 
 

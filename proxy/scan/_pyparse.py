@@ -549,4 +549,6 @@ class CallScanner:
 def _forms_of(found: GrammarPlan) -> Forms:
     if not found.forms:
         found.forms.append(Forms(found))
-    return found.forms[0]
+    forms = found.forms[0]
+    assert isinstance(forms, Forms)
+    return forms
