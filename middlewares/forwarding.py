@@ -21,7 +21,8 @@ from toolwire.known.kinds import kinds_of, plain_in
 from toolwire.known.past import NUMBERED, SEALED, fold_items, make_once
 from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolSpec, ToolUse, Usage, replace
 from toolwire.pipeline.answers.renaming import Renaming
-from toolwire.pipeline.answers.reply import CountingFunctions, Reply
+from toolwire.pipeline.answers.reply import Counting, Reply
+from toolwire.pipeline.answers.stages import Watcher
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.exchange.route_seals import DROPPED, server_name
@@ -144,20 +145,21 @@ class Forwarding(Middleware):
             reply.count(lambda: (_unknown, None), keeps_bytes=same, changes=unasked)
         else:
             reply.count(
-                lambda: self._counter(route, source, requests.sent).both,
+                lambda: self._counter(route, source, requests.sent),
                 keeps_bytes=own,
                 changes=unasked or not own,
                 always=usage.source == "estimate",
             )
         return reply
 
-    def _counter(self, route: Route, source: Attempts, sent: ModelRequest) -> TokenCounting:
+    def _counter(self, route: Route, source: Attempts, sent: ModelRequest) -> Counting:
         usage = route.options.usage
         server = _counting(route, source) if usage.count == "backend_tokenize" else None
         estimator = self._estimators.get(usage.encoding)
         if estimator is None:
             estimator = self._estimators[usage.encoding] = Estimator(usage.encoding)
-        return TokenCounting(estimator, sent, always=usage.source == "estimate", server=server)
+        counting = TokenCounting(estimator, sent, always=usage.source == "estimate", server=server)
+        return counting.fill, counting
 
 
 class _ServerRequests:
@@ -189,11 +191,10 @@ class _ServerRequests:
         self._relaxation: ConstraintRetries | None = None
         if asked.constraint is not None:
             self._relaxation = ConstraintRetries(asked.constraint, exchange.owner, exchange.record, exchange.id)
-
-    @property
-    def retries(self) -> RetryWithLess:
+        self.retries: RetryWithLess = (
+            self._conceding if self._relaxation is None else CombinedRetries(self._conceding, self._relaxation)
+        )
         """Retries at the same server without a part of the request that it refused."""
-        return self._conceding if self._relaxation is None else CombinedRetries(self._conceding, self._relaxation)
 
     def prepare(self, member: WeightedServer) -> tuple[ModelRequest, bytes | None]:
         """Returns the request for a server, and its body if that is the client's own."""
@@ -383,9 +384,9 @@ async def _unknown(last: Event) -> Event:
     return dataclasses.replace(last, usage=Usage(missing="both"))
 
 
-class TokenCounting:
-    """Fills in the token counts of one answer, from the text really sent and the text really generated. The `server`
-    counts if it can."""
+class TokenCounting(Watcher):
+    """Fills in the token counts of one answer, from the text really sent and the text really generated, which it sees
+    as a stage. The `server` counts if it can."""
 
     def __init__(self, estimator: Estimator, sent: ModelRequest, *, always: bool, server: TokenCounter | None) -> None:
         self._estimator = estimator
@@ -394,17 +395,14 @@ class TokenCounting:
         self._always = always
         self._written: list[str] = []
 
-    @property
-    def both(self) -> CountingFunctions:
-        """The two callbacks for `Reply.count`: one fills in the counts, one sees all events."""
-        return self.fill, self.see
-
-    def see(self, event: Event) -> None:
+    def feed(self, events: list[Event]) -> list[Event]:
         """Records the generated text."""
-        if isinstance(event, Delta):
-            self._written.append(event.text)
-        elif isinstance(event, Open) and event.name is not None:
-            self._written.append(event.name)
+        for event in events:
+            if isinstance(event, Delta):
+                self._written.append(event.text)
+            elif isinstance(event, Open) and event.name is not None:
+                self._written.append(event.name)
+        return events
 
     async def fill(self, last: Event) -> Event:
         """Returns the event; a `Finish` without usage gets an estimate, and one with half of the counts the
@@ -416,12 +414,17 @@ class TokenCounting:
             return last
         read = None if known is None or known.missing == "input" else known.input_tokens
         written = None if known is None or known.missing == "output" else known.output_tokens
-        by_server = True
-        if read is None and (read := await self._by_server()) is None:
-            read, by_server = await self._estimator.count_request(self._sent), False
-        text = "".join(self._written)
-        if written is None and (written := await self._by_server(text)) is None:
-            written, by_server = await self._estimator.count(text), False
+        text, server = "".join(self._written), self._server
+        if server is not None:
+            if read is None:
+                read = await server.count(self._sent)
+            if written is None and text:
+                written = await server.count_text(self._sent.model, text)
+        by_server = read is not None and written is not None
+        if read is None:
+            read = await self._estimator.count_request(self._sent)
+        if written is None:
+            written = await self._estimator.count(text)
         usage = replace(
             known or Usage(),
             input_tokens=read,
@@ -431,12 +434,3 @@ class TokenCounting:
             missing=None,
         )
         return dataclasses.replace(last, usage=usage)
-
-    async def _by_server(self, written: str | None = None) -> int | None:
-        """Returns the server's token count of the generated text, or of the prompt if `written` is None; None if it
-        cannot count."""
-        if self._server is None or written == "":
-            return None
-        if written is None:
-            return await self._server.count(self._sent)
-        return await self._server.count_text(self._sent.model, written)
