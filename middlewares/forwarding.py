@@ -17,7 +17,7 @@ import orjson
 
 from toolwire.errors import ClientFault, quote
 from toolwire.events import Delta, Event, Finish, Open
-from toolwire.known.kinds import kinds_of, plain_in
+from toolwire.known.kinds import kinds_of
 from toolwire.known.past import NUMBERED, SEALED, fold_items, make_once
 from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolSpec, ToolUse, Usage, replace
 from toolwire.pipeline.answers.renaming import Renaming
@@ -171,8 +171,8 @@ class _ServerRequests:
         self._exchange = exchange
         self._asked = asked
         self._wire = wire
-        self._plain = plain_in(asked.messages, past)
-        self._reasons = not self._plain and Reasoning in kinds_of(asked.messages, past)
+        self._kinds = kinds_of(asked.messages, past)
+        self._reasons = Reasoning in self._kinds
         self.sent = asked
         """The request that a server was sent last."""
         self.same = wire is not None and wire.name == exchange.protocol.name
@@ -209,12 +209,7 @@ class _ServerRequests:
         own = self.own and (not self._reasons or takes_usual_reasoning(takes, wire))
         own = own and (not asked.tools or _knows_tools(asked, member))
         body: bytes | None = None
-        if (
-            own
-            and wire is not None
-            and given_up is NONE
-            and not needs_changes(sent, takes, wire, context, plain=self._plain)
-        ):
+        if own and wire is not None and given_up is NONE and not needs_changes(sent, takes, wire, context, self._kinds):
             if sent is asked and member.relays_bodies and asked.origin is not None:
                 body = asked.origin.body
             else:
@@ -231,7 +226,7 @@ class _ServerRequests:
         exchange, backend = self._exchange, member.endpoint.backend
         if self._relaxation is not None and not self._relaxation.applies(member, sent.model):
             sent = replace(sent, constraint=None)
-        if not self._plain and _any_message(sent, _has_part_fields):
+        if Message in self._kinds and _any_message(sent, _has_part_fields):
             messages = for_server(sent.messages, name_of(member), sent.past)
             sent = sent if messages is sent.messages else replace(sent, messages=messages)
         takes = requestable(exchange.received, backend.capabilities, backend.protocol)
@@ -247,6 +242,7 @@ class _ServerRequests:
                 own=own,
                 given_up=given_up,
                 context=context,
+                kinds=self._kinds,
                 tell=tell,
             )
         except ClientFault:

@@ -25,8 +25,8 @@ from toolwire.formats.engine.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, not
 from toolwire.formats.gbnf.grammar import AllowedText, GrammarBounds, Inexpressible
 from toolwire.formats.recognised.brackets import reading_brackets
 from toolwire.formats.recognised.recognition import recognised_markers
-from toolwire.known.kinds import history_in, plain_in
-from toolwire.model import Constraint, ModelRequest, ToolChoice, ToolSpec, replace
+from toolwire.known.kinds import HISTORY, kinds_of
+from toolwire.model import Constraint, ModelRequest, OpaquePart, ToolChoice, ToolSpec, replace
 from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.exchange.caches import CACHES
 from toolwire.pipeline.exchange.file_texts import FileTexts
@@ -171,8 +171,9 @@ class Injection(Middleware):
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """Returns the request with the tools in its prompt. Raises `ClientFault` `unsupported_parameter` if
         `decoding.constrain: required` cannot be fulfilled."""
-        route, past = exchange.route, request.past
-        if not plain_in(request.messages, past):
+        route = exchange.route
+        kinds = kinds_of(request.messages, request.past)
+        if OpaquePart in kinds:
             request = await self._files.read(exchange, request)
         held = _held(request)
         if exchange.native:
@@ -181,7 +182,7 @@ class Injection(Middleware):
         wire = route.pool.protocol
         turns = wire is not None and wire.turn_markers
         asks = request.tools or request.response_format is not None
-        if not (asks or turns or (not by_template and history_in(request.messages, past))):
+        if not (asks or turns or (not by_template and not kinds.isdisjoint(HISTORY))):
             exchange.escapes = exchange.offer = None
             return request
         tool_format = route.format_for(request.model)
