@@ -296,7 +296,6 @@ class _Trial:
     def __init__(self, exchange: Exchange, asked: ModelRequest) -> None:
         self.asked = asked
         self._exchange = exchange
-        self._room = exchange.route.limits.body_bytes - asked.size
         counts = exchange.record.counts
         self._before = {name: counts.get(name, 0) for name in _COUNTED}
         self._wrote: list[Event] = []
@@ -400,7 +399,8 @@ class _Trial:
         )
         # If nothing was escaped in the prompt, all markers in the answer are the model's own.
         own = Text(written) if self._exchange.escapes else Attempt(written)
-        added = (Message("assistant", (own,)), why) if written and weight(written) <= self._room else (why,)
+        room = self._exchange.route.limits.body_bytes - self.asked.size
+        added = (Message("assistant", (own,)), why) if written and weight(written) <= room else (why,)
         grown = self.asked.grown + weight(added)
         return replace(self.asked, messages=(*self.asked.messages, *added), grown=grown, enforced_choice=flaw.choice)
 

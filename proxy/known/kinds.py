@@ -9,10 +9,10 @@ from typing import Final
 from ..model import Message, Text, ToolResult, ToolUse
 from .past import Past, fold_items
 
-HISTORY: Final = frozenset({ToolUse, ToolResult})
+HISTORY: Final[frozenset[type]] = frozenset({ToolUse, ToolResult})
 """The types of earlier tool calls and their results."""
 
-_PLAIN: Final = frozenset({Text})
+_PLAIN: Final[frozenset[type]] = frozenset({Text})
 
 
 def kinds_of(messages: Sequence[Message], past: Past | None = None) -> frozenset[type]:
