@@ -334,7 +334,7 @@ class TurnRecorder:
         """Stores the turn as running. Returns False if that failed. Frees the item texts of the turn: they are written
         again with the answer, and need no memory during a stream."""
         self._begun = await self._put(self._turn)
-        self._turn = replace(self._turn, said=b"", beginning=None)
+        self._turn = replace(self._turn, wire_form=b"", beginning=None)
         return self._begun
 
     def follow(self) -> None:

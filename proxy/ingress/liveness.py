@@ -32,8 +32,17 @@ class LivenessMonitor:
     leaves at its `end`."""
 
     __slots__ = (
-        *("_beat", "_on_silence", "_on_stop", "_probed", "_reason", "_request", "_silence_s", "_streams", "_task"),
-        *("last", "running"),
+        "_beat",
+        "_on_silence",
+        "_on_stop",
+        "_probed",
+        "_reason",
+        "_request",
+        "_silence_s",
+        "_streams",
+        "_task",
+        "last",
+        "running",
     )
 
     def __init__(

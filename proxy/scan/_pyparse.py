@@ -361,7 +361,7 @@ class CallScanner:
         if block.outcome != WHOLE:
             return partial(self._policy.unfinished, block.syntax, raw[start:].decode(), block.why)
         if live is not None and live.opened is not None:
-            return partial(live.judged, block.syntax, raw, start, end, block.closed, block.broken)
+            return partial(live.decide_rest, block.syntax, raw, start, end, block.closed, block.broken)
         read = ended(block.syntax, raw, start, end, block.pieces, block.closed, block.broken)
         return partial(self._policy.block, read)
 
