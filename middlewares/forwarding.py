@@ -142,7 +142,7 @@ class Forwarding(Middleware):
         # form.
         unasked = sent.stream and exchange.protocol.counts_on_demand and not (own and not asked.tools)
         if usage.source == "backend":
-            reply.count(lambda: (_unknown, None), keeps_bytes=same, changes=unasked)
+            reply.count(lambda: (_mark_unknown, None), keeps_bytes=same, changes=unasked)
         else:
             reply.count(
                 lambda: self._counter(route, source, requests.sent),
@@ -205,7 +205,7 @@ class _ServerRequests:
         takes = endpoint.backend.capabilities
         conceding = self._conceding
         given_up = conceding.of(member, sent) if conceding.given_up or endpoint.lessons else NONE
-        context = None if sent.sampling.max_tokens is None else _context(member, sent.model)
+        context = None if sent.sampling.max_tokens is None else _context_size(member, sent.model)
         own = self.own and (not self._reasons or takes_usual_reasoning(takes, wire))
         own = own and (not asked.tools or _knows_tools(asked, member))
         body: bytes | None = None
@@ -254,10 +254,10 @@ def _report(exchange: Exchange, name: str, detail: str) -> None:
     exchange.record.tolerate(name, detail, exchange.id)
 
 
-def _context(member: WeightedServer, model: str) -> int | None:
+def _context_size(member: WeightedServer, model: str) -> int | None:
     """Returns the context size that the server reported for the model; None if unknown."""
-    said = member.endpoint.identity
-    served = None if said is None else said.find(model)
+    identity = member.endpoint.identity
+    served = None if identity is None else identity.find(model)
     return None if served is None else served.context
 
 
@@ -373,7 +373,7 @@ def _counting(route: Route, source: Attempts) -> TokenCounter | None:
     return None
 
 
-async def _unknown(last: Event) -> Event:
+async def _mark_unknown(last: Event) -> Event:
     """Returns the event; a `Finish` without all counts is marked as unknown."""
     if not isinstance(last, Finish) or (last.usage is not None and last.usage.missing is None):
         return last

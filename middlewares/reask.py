@@ -392,7 +392,7 @@ class _Trial:
         wrote = self._wrote if wrote is None else wrote
         choice = near[0][0] if near else 0
         long = len(wrote) > OFFLOAD_MESSAGES or _chars(wrote) > OFFLOAD_BYTES
-        written = await offload(long, _in_words, wrote, choice)
+        written = await offload(long, _as_text, wrote, choice)
         why = Message(
             "user",
             (Text(f"That answer was not accepted, and nothing of it was used. {flaw.why} {_order(flaw.choice)}"),),
@@ -434,7 +434,7 @@ def _chars(events: Iterable[Event]) -> int:
     return sum(len(event.text) for event in events if isinstance(event, Delta))
 
 
-def _in_words(events: list[Event], choice: int) -> str:
+def _as_text(events: list[Event], choice: int) -> str:
     """Returns the text of an answer, with calls that came as structures written as JSON."""
     names: dict[int, str | None] = {}
     texts: dict[int, list[str]] = {}

@@ -392,9 +392,9 @@ def _check_binding(exchange: Exchange, request: ModelRequest) -> None:
     client, server = exchange.protocol, exchange.route.pool.protocol
     if not client.binding_fields or (server is not None and server.name == client.name):
         return
-    said = fields_of(request.protocol_fields, client.name)
+    fields = fields_of(request.protocol_fields, client.name)
     for name, instead in client.binding_fields:
-        if name in said:
+        if name in fields:
             raise ClientFault(
                 f"'{name}' is not supported here: the model server of this route does not know it.",
                 code="unsupported_parameter",

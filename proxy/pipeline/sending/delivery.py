@@ -326,7 +326,7 @@ class Delivery:
         except GatewayError as fault:
             error = fault
         except asyncio.CancelledError:
-            reason = monitor.stopped()
+            reason = monitor.stop_reason()
             if reason is None or request.writer.output_size:  # an error response would end up inside the answer
                 raise
             error = reason

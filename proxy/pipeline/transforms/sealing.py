@@ -211,9 +211,9 @@ class Sealing(Stage):
         if (server and not (self._own or of_call)) or not (server or (self._wanted and text)):
             return extra
         fields = fields_of(extra[CALL] if of_call else extra, self._protocol) if server else EMPTY
-        said = text if self._holds_text and not of_call else None
+        carried_text = text if self._holds_text and not of_call else None
         shown = self._without_opaque(extra)
-        sealed = self._seal(SealedContent(said, self._protocol, fields, of_call), server)
+        sealed = self._seal(SealedContent(carried_text, self._protocol, fields, of_call), server)
         if sealed is None:
             return shown
         return merged(shown, {self._client.name: self._client.carried(sealed, BARE if of_call else fields)})

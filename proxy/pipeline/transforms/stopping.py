@@ -173,13 +173,13 @@ class StopStage(Stage):
         number = max(len(finish.others), len(finish.choices) - 1, *self._ended) + 1
         reasons = [finish.reason, *finish.others]
         reasons += [finish.reason] * (number - len(reasons))
-        said = [dict(finish.ending(choice)) for choice in range(number)]
+        extras = [dict(finish.ending(choice)) for choice in range(number)]
         for choice, sequence in self._ended.items():
             reasons[choice] = FinishReason.STOP
-            said[choice].pop("logprobs", None)  # they include tokens that the client does not get
+            extras[choice].pop("logprobs", None)  # they include tokens that the client does not get
             if sequence not in self._own:
-                said[choice]["stop_sequence"] = sequence
-        named = tuple(said) if any(said) else ()
+                extras[choice]["stop_sequence"] = sequence
+        named = tuple(extras) if any(extras) else ()
         return Finish(reasons[0], finish.usage, tuple(reasons[1:]), finish.extra, named)
 
 
