@@ -43,7 +43,7 @@ from toolwire.pipeline.scanning.reasoning_calls import ReasoningCalls
 from toolwire.pipeline.scanning.scan_stage import ScanStage
 from toolwire.pipeline.scanning.scanners import not_taught
 from toolwire.pipeline.transforms.repeats import RepeatStage
-from toolwire.pipeline.transforms.stopping import ForeignStops, Stops, StopStage, divided
+from toolwire.pipeline.transforms.stopping import ForeignStops, Stops, StopStage, divide_stops
 from toolwire.pipeline.transforms.unescaping import UnescapeStage
 from toolwire.pipeline.transforms.unwrapping import UnwrapStage
 from toolwire.record import AccessField, AccessRecord, CounterSpec
@@ -103,8 +103,8 @@ class Transformation(Middleware):
             return request
         takes = pool.capabilities
         names = takes.names_stop or (wire is not None and wire.name == exchange.protocol.name)
-        unsaid = exchange.protocol.reports_stop_sequence and not names
-        stops = exchange.state[Transformation] = divided(asked, takes, wire, unsaid=unsaid)
+        unreported = exchange.protocol.reports_stop_sequence and not names
+        stops = exchange.state[Transformation] = divide_stops(asked, takes, wire, unreported=unreported)
         if stops.server == asked:
             return request
         return replace(request, sampling=replace(request.sampling, stop=stops.server))

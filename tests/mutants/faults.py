@@ -878,7 +878,7 @@ FAULTS: Final = (
     ),
     Fault(
         "stops-nobody-names", "middlewares/transformation.py",
-        "unsaid = exchange.protocol.reports_stop_sequence and not names", "unsaid = exchange.protocol.reports_stop_sequence",
+        "unreported = exchange.protocol.reports_stop_sequence and not names", "unreported = exchange.protocol.reports_stop_sequence",
         "a server that names the sequence is not sent it", ("tests/e2e/test_recorded_engines.py",),
     ),
     Fault(

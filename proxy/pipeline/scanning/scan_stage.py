@@ -136,7 +136,7 @@ class ScanStage(Stage):
         return None if self._waiting is not None and self._waiting.holds(answer.choice) else answer.scanner
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
-        return reply if self._has_nothing(reply) else self._one_text(reply)
+        return reply if self._has_nothing(reply) else self._scan_one_text(reply)
 
     def _has_nothing(self, reply: ModelReply) -> bool:
         """Returns True if each answer is one text in which neither a call nor reasoning begins."""
@@ -151,7 +151,7 @@ class ScanStage(Stage):
                     return False
         return True
 
-    def _one_text(self, reply: ModelReply) -> ModelReply | None:
+    def _scan_one_text(self, reply: ModelReply) -> ModelReply | None:
         """Scans the only answer if it is one text of ordinary size, the usual case; else returns None."""
         parts = reply.choices[0].parts if len(reply.choices) == 1 else ()
         if self._waiting is not None or self._stops or self._streamed or len(parts) != 1:

@@ -66,6 +66,7 @@ class Unwrapper:
         return text
 
     def _may_repeat(self, text: str) -> bool:
+        """Takes the next piece of text. Returns True as long as the text may be a repetition of results."""
         if not self._begun:
             lead = "".join(self._held or ()).lstrip()
             if not any(lead.startswith(head) for head in self._form.heads):
