@@ -42,10 +42,9 @@ from toolwire.pipeline.scanning.preopened import OUTCOMES, PreopenedReasoning
 from toolwire.pipeline.scanning.reasoning_calls import ReasoningCalls
 from toolwire.pipeline.scanning.scan_stage import ScanStage
 from toolwire.pipeline.scanning.scanners import not_taught
+from toolwire.pipeline.transforms.block_texts import UnescapeStage, UnwrapStage
 from toolwire.pipeline.transforms.repeats import RepeatStage
 from toolwire.pipeline.transforms.stopping import ForeignStops, Stops, StopStage, divide_stops
-from toolwire.pipeline.transforms.unescaping import UnescapeStage
-from toolwire.pipeline.transforms.unwrapping import UnwrapStage
 from toolwire.record import AccessField, AccessRecord, CounterSpec
 from toolwire.scanner import stream_after
 from toolwire.schemas.schema import ToolSchema, ToolSchemas
