@@ -324,7 +324,7 @@ class Arguments(Middleware):
 
 def _remedy(exchange: Exchange) -> str:
     """Returns what can make the model call, as text for the operator."""
-    if exchange.native:
+    if exchange.tools_by == "server":
         return "The server was asked to enforce it. `mode: text` lets the gateway teach the tools and read the calls."
     if exchange.constrained:
         return "The server was asked to enforce it and did not: look at `constrain` of the backend and its version."

@@ -2,9 +2,9 @@
 
 A request with tools becomes one without: a prompt segment describes the tools, and earlier calls and results are
 written as text (R5). The tools are recorded as the exchange's offer, so that the answer's text is scanned for calls. A
-request is left unchanged if the server handles tools itself (`Exchange.native`), or if it has no tools and no tool
-history (R1.6). If the model's chat template describes the tools (`Exchange.templated`), tools, calls and results stay
-in their fields, and only the policy is added to the prompt (R31.1, `toolwire.prompting.beside_template`).
+request is left unchanged if the server handles tools itself (`Exchange.tools_by`), or if it has no tools and no tool
+history (R1.6). If the model's chat template describes the tools, tools, calls and results stay in their fields, and
+only the policy is added to the prompt (R31.1, `toolwire.prompting.beside_template`).
 """
 
 from __future__ import annotations
@@ -176,9 +176,9 @@ class Injection(Middleware):
         if OpaquePart in kinds:
             request = await self._files.read(exchange, request)
         enforced = _with_enforced_choice(request)
-        if exchange.native:
+        if exchange.tools_by == "server":
             return _with_form_in_prompt(exchange, enforced)
-        by_template = exchange.templated
+        by_template = exchange.tools_by == "template"
         wire = route.pool.protocol
         turns = wire is not None and wire.turn_markers
         asks = request.tools or request.response_format is not None

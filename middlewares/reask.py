@@ -159,7 +159,7 @@ async def _answer(exchange: Exchange, ask: Ask, asked: ModelRequest) -> StreamRe
     try:
         return await ask(asked)
     except GatewayError as error:
-        if not exchange.native or asked.enforced_choice is None or error.upstream_status not in _REFUSES:
+        if exchange.tools_by != "server" or asked.enforced_choice is None or error.upstream_status not in _REFUSES:
             raise
     return await ask(replace(asked, enforced_choice=None))
 

@@ -111,7 +111,7 @@ class Transformation(Middleware):
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         route, record = exchange.route, exchange.record
         options, request = route.options, exchange.request
-        taught, native = exchange.offer, exchange.native
+        taught, native = exchange.offer, exchange.tools_by == "server"
         offer = _left_to_server(exchange) if taught is None and native else taught
         # An answer ends at a repeated call if a call is required, or the server enforces calls.
         repeats = bool(request.tools) and (

@@ -34,7 +34,7 @@ class FileTexts:
         """Returns the request in which each file that the server of the route does not take is replaced by its text, or
         by a note. The same object if there is no such file."""
         found = list(files_in(request.messages))
-        flattened = not (exchange.native or exchange.templated)
+        flattened = exchange.tools_by == "gateway"
         if not found and not (flattened and _has_other_media(request)):
             return request
         pool = exchange.route.pool
