@@ -67,11 +67,10 @@ class _CheckedAnswer:
         """Returns the checker of a tool: the one from validation, else compiled here, once. Raises `SchemaProblem`."""
         return self.schemas.of(prompt_name(tool), tool.parameters)
 
-    def is_strict(self, name: str) -> bool:
-        """Returns the strictness of the named tool; for an unknown name, True if any tool of the request is strict
-        (C28)."""
-        tool = self.known.get(name)
-        if tool is not None:
+    def is_strict(self, tool: ToolSpec | None, use: ToolUse) -> bool:
+        """Returns the strictness of the called tool. `tool` is the one on offer; a tool that may not be called has its
+        own strictness too, and for an unknown name it is True if any tool of the request is strict (C28)."""
+        if tool is not None or (tool := self.known.get(prompt_name(use))) is not None:
             return tool.strict is True
         return any(tool.strict is True for tool in self.known.values())
 
@@ -145,33 +144,31 @@ class Arguments(Middleware):
             return self._drop(exchange, call, "dropped_parallel")
         answer.finished[call.choice] += 1
         answer.received, answer.notes = call.use.arguments, []
+        tool = answer.offered.get(prompt_name(call.use))
         if call.source is None:
             if call.status == "truncated" and (call.use.kind == "custom" or not parses(call.use.arguments)):
                 return self._drop(exchange, call, "truncated_calls")
-            if self._may_be_unfinished(answer, call):
+            if self._may_be_unfinished(answer, tool, call.use):
                 if call.choice not in answer.made:
                     raise unfinished_call_fault()
                 return self._drop(exchange, call, "truncated_calls")
             call = self._with_use(call, replace(call.use, call_id=answer.ids.settle(call.use.call_id)))
         elif call.status == "truncated":
             return call  # its arguments were streamed early, and the call policy has counted it
-        tool = answer.offered.get(prompt_name(call.use))
         if tool is not None and tool.server:
             if call.source is None:  # the server has no namespaces and got another name
                 call = self._with_use(call, replace(call.use, name=tool.name, namespace=tool.namespace))
             call = self._coerced(exchange, answer, tool, call)
-            return self._made(
-                exchange, answer, call
-            )  # the side that runs the call reports mistakes to the model (R15.5)
+            return self._made(exchange, answer, tool, call)  # who runs the call tells the model its mistakes (R15.5)
         if tool is None and answer.gateways:
             if call.source is None:  # else the call policy has counted it
                 count("unknown_names")
             LOG.warning("request %s: %s is a call of a tool that is not on offer", exchange.id, quote(call.use.name))
-            return self._made(exchange, answer, call)  # the gateway reports the mistake to the model here too
-        strict = answer.is_strict(prompt_name(call.use))
+            return self._made(exchange, answer, tool, call)  # the gateway reports the mistake to the model here too
+        strict = answer.is_strict(tool, call.use)
         try:
             if call.source is None:
-                call = self._settled(exchange, answer, call, repair=not strict)
+                call = self._settled(exchange, answer, tool, call, repair=not strict)
             flaw = self._flaw(answer, tool, call)
             if flaw is not None and tool is not None:
                 mended = self._coerced(exchange, answer, tool, call)
@@ -181,7 +178,7 @@ class Arguments(Middleware):
                 raise _unfit(call.use, flaw)
         except _Failure as failure:
             if strict:
-                return self._refuse(exchange, call, failure)
+                return self._refuse(exchange, answer, call, failure)
             count(failure.counter)
             if failure.counter == "parse_failures":
                 exchange.record.label("parse_failures", "arguments")
@@ -192,14 +189,12 @@ class Arguments(Middleware):
                 exchange.nearly(call.choice, failure.near)
             if text:
                 return text_block(call.block, _written(call.use), call.choice)
-        return self._made(exchange, answer, call)
+        return self._made(exchange, answer, tool, call)
 
     @staticmethod
-    def _may_be_unfinished(answer: _CheckedAnswer, call: Call) -> bool:
+    def _may_be_unfinished(answer: _CheckedAnswer, tool: ToolSpec | None, use: ToolUse) -> bool:
         """Returns True if a call has no arguments, its tool requires some, and the backend did not mark it as finished:
         the arguments may be missing (R29.2)."""
-        use = call.use
-        tool = answer.offered.get(prompt_name(use))
         if use.kind == "custom" or use.arguments.strip() or tool is None or tool.strict is True:
             return False
         if tool.kind == "custom":
@@ -210,12 +205,12 @@ class Arguments(Middleware):
             return False
 
     @staticmethod
-    def _made(exchange: Exchange, answer: _CheckedAnswer, call: Call) -> Call:
+    def _made(exchange: Exchange, answer: _CheckedAnswer, tool: ToolSpec | None, call: Call) -> Call:
         """Counts a call that is passed on."""
         if call.source is None:
             exchange.record.count("calls")
         answer.made.add(call.choice)
-        if prompt_name(call.use) in answer.offered:
+        if tool is not None:
             answer.satisfied.add(call.choice)
         Arguments._decided(exchange, answer, call, "made")
         return call
@@ -236,11 +231,12 @@ class Arguments(Middleware):
         index = answer.finished[call.choice] - 1
         exchange.record.decided(CallDecision(kind, why, call.choice, use.name, notes, index=index, arguments=arguments))
 
-    def _settled(self, exchange: Exchange, answer: _CheckedAnswer, call: Call, *, repair: bool) -> Call:
+    def _settled(
+        self, exchange: Exchange, answer: _CheckedAnswer, tool: ToolSpec | None, call: Call, *, repair: bool
+    ) -> Call:
         """Returns a call of a native backend with its name checked, its arguments repaired, and its tool in the
         client's form: a server without namespaces or custom tools got functions. Raises `_Failure`."""
         use = call.use
-        tool = answer.offered.get(prompt_name(use))
         if tool is None:
             detail = f"The model called the tool {quote(use.name)}, which is not on offer."
             similar = near_name((use.name,), answer.offered, answer.offered)
@@ -303,19 +299,19 @@ class Arguments(Middleware):
             answer.notes.append(f"coerced:{kind}")
         return self._with_use(call, replace(call.use, arguments=mended.text))
 
-    def _refuse(self, exchange: Exchange, call: Call, failure: _Failure) -> Iterable[Event]:
+    def _refuse(self, exchange: Exchange, answer: _CheckedAnswer, call: Call, failure: _Failure) -> Iterable[Event]:
         exchange.record.count("strict_failures")
         exchange.record.label("strict_failures", failure.code)
-        self._decided(exchange, _answer(exchange), call, "failed", failure.detail)
+        self._decided(exchange, answer, call, "failed", failure.detail)
         outcome = strict_failure(failure.code, failure.detail, exchange.route.options.bad_answers)
         if isinstance(outcome, ModelFault):
             raise outcome
         return text_block(call.block, outcome, call.choice)
 
     def _finish(self, exchange: Exchange, finish: Finish) -> None:
-        choice = _answer(exchange).choice
-        answers = range(1 + len(finish.others))
-        if not choice.forces or _answer(exchange).satisfied.issuperset(answers):
+        answer, answers = _answer(exchange), range(1 + len(finish.others))
+        choice = answer.choice
+        if not choice.forces or answer.satisfied.issuperset(answers):
             return
         exchange.record.count("choice_missed")
         wanted = f"the tool {quote(choice.name)}" if choice.mode == "named" else "a tool"
@@ -328,7 +324,7 @@ class Arguments(Middleware):
 
 def _remedy(exchange: Exchange) -> str:
     """Returns what can make the model call, as text for the operator."""
-    if exchange.native:
+    if exchange.tools_by == "server":
         return "The server was asked to enforce it. `mode: text` lets the gateway teach the tools and read the calls."
     if exchange.constrained:
         return "The server was asked to enforce it and did not: look at `constrain` of the backend and its version."
@@ -354,10 +350,12 @@ def _answer(exchange: Exchange) -> _CheckedAnswer:
     if isinstance(state, _CheckedAnswer):
         return state
     request = state or exchange.request
+    tools = _offered(exchange, request)
+    offered = by_prompt_name(tools)
     answer = exchange.state[Arguments] = _CheckedAnswer(
         choice=request.tool_choice,
-        offered=by_prompt_name(_offered(exchange, request)),
-        known=by_prompt_name(request.tools),
+        offered=offered,
+        known=offered if tools is request.tools else by_prompt_name(request.tools),
         schemas=exchange.state.setdefault(ToolSchemas, ToolSchemas()),
         ids=CallIds(request.messages, numbers=True),
         gateways=are_gateways(request.tools),

@@ -85,14 +85,12 @@ class Conversation(Middleware):
         lane = request.get(LANE)
         named = None if form.conversations is None else form.conversations.named(exchange.body)
         chain, own = await _load(request, exchange, form, named)
-        sealed = exchange.route.sealed
-        if sealed is not None and exchange.request is not exchange.received:
-            sealed_request, context = exchange.request, (exchange.owner, exchange.record, exchange.id)
-            exchange.request = await offload(
-                is_large(sealed_request, reused=True), sealed.open_request, sealed_request, *context
-            )
+        asked, sealed = exchange.request, exchange.route.sealed
+        large = is_large(asked, reused=True)
+        if sealed is not None and asked is not exchange.received:
+            context = exchange.owner, exchange.record, exchange.id
+            exchange.request = await offload(large, sealed.open_request, asked, *context)
         exchange.conversation = exchange.request.messages
-        large = is_large(exchange.request, reused=True)
         turn = _new_turn(exchange, form, conversations, () if named is not None else chain, own)
         if (run := exchange.background) is not None:
             try:
@@ -336,7 +334,7 @@ class TurnRecorder:
         """Stores the turn as running. Returns False if that failed. Frees the item texts of the turn: they are written
         again with the answer, and need no memory during a stream."""
         self._begun = await self._put(self._turn)
-        self._turn = replace(self._turn, said=b"", beginning=None)
+        self._turn = replace(self._turn, wire_form=b"", beginning=None)
         return self._begun
 
     def follow(self) -> None:

@@ -359,13 +359,13 @@ class Loop:
         for held in answer.held:
             if not isinstance(held, Shown):
                 out.append(held)
-                self._state.said = self._state.said or isinstance(held, Delta)
+                self._state.has_text = self._state.has_text or isinstance(held, Delta)
                 continue
             assert self._served is not None
             use = next(shown)
             at = next((number for number, one in enumerate(calls) if one is use), None)
             out.append(self._served.asks(use) if at is None else self._served.ran(use, results[at]))
-            self._state.said = False  # a shown call separates texts
+            self._state.has_text = False  # a shown call separates texts
         return out
 
     def _at_limit(self, calls: int) -> bool:

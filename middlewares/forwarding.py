@@ -17,11 +17,12 @@ import orjson
 
 from toolwire.errors import ClientFault, quote
 from toolwire.events import Delta, Event, Finish, Open
-from toolwire.known.kinds import kinds_of, plain_in
+from toolwire.known.kinds import kinds_of
 from toolwire.known.past import NUMBERED, SEALED, fold_items, make_once
 from toolwire.model import Message, ModelRequest, Reasoning, Text, ToolSpec, ToolUse, Usage, replace
 from toolwire.pipeline.answers.renaming import Renaming
-from toolwire.pipeline.answers.reply import CountingFunctions, Reply
+from toolwire.pipeline.answers.reply import Counting, Reply
+from toolwire.pipeline.answers.stages import Watcher
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.exchange.route_seals import DROPPED, server_name
@@ -141,23 +142,24 @@ class Forwarding(Middleware):
         # form.
         unasked = sent.stream and exchange.protocol.counts_on_demand and not (own and not asked.tools)
         if usage.source == "backend":
-            reply.count(lambda: (_unknown, None), keeps_bytes=same, changes=unasked)
+            reply.count(lambda: (_mark_unknown, None), keeps_bytes=same, changes=unasked)
         else:
             reply.count(
-                lambda: self._counter(route, source, requests.sent).both,
+                lambda: self._counter(route, source, requests.sent),
                 keeps_bytes=own,
                 changes=unasked or not own,
                 always=usage.source == "estimate",
             )
         return reply
 
-    def _counter(self, route: Route, source: Attempts, sent: ModelRequest) -> TokenCounting:
+    def _counter(self, route: Route, source: Attempts, sent: ModelRequest) -> Counting:
         usage = route.options.usage
         server = _counting(route, source) if usage.count == "backend_tokenize" else None
         estimator = self._estimators.get(usage.encoding)
         if estimator is None:
             estimator = self._estimators[usage.encoding] = Estimator(usage.encoding)
-        return TokenCounting(estimator, sent, always=usage.source == "estimate", server=server)
+        counting = TokenCounting(estimator, sent, always=usage.source == "estimate", server=server)
+        return counting.fill, counting
 
 
 class _ServerRequests:
@@ -169,8 +171,8 @@ class _ServerRequests:
         self._exchange = exchange
         self._asked = asked
         self._wire = wire
-        self._plain = plain_in(asked.messages, past)
-        self._reasons = not self._plain and Reasoning in kinds_of(asked.messages, past)
+        self._kinds = kinds_of(asked.messages, past)
+        self._reasons = Reasoning in self._kinds
         self.sent = asked
         """The request that a server was sent last."""
         self.same = wire is not None and wire.name == exchange.protocol.name
@@ -189,11 +191,10 @@ class _ServerRequests:
         self._relaxation: ConstraintRetries | None = None
         if asked.constraint is not None:
             self._relaxation = ConstraintRetries(asked.constraint, exchange.owner, exchange.record, exchange.id)
-
-    @property
-    def retries(self) -> RetryWithLess:
+        self.retries: RetryWithLess = (
+            self._conceding if self._relaxation is None else CombinedRetries(self._conceding, self._relaxation)
+        )
         """Retries at the same server without a part of the request that it refused."""
-        return self._conceding if self._relaxation is None else CombinedRetries(self._conceding, self._relaxation)
 
     def prepare(self, member: WeightedServer) -> tuple[ModelRequest, bytes | None]:
         """Returns the request for a server, and its body if that is the client's own."""
@@ -204,16 +205,11 @@ class _ServerRequests:
         takes = endpoint.backend.capabilities
         conceding = self._conceding
         given_up = conceding.of(member, sent) if conceding.given_up or endpoint.lessons else NONE
-        context = None if sent.sampling.max_tokens is None else _context(member, sent.model)
+        context = None if sent.sampling.max_tokens is None else _context_size(member, sent.model)
         own = self.own and (not self._reasons or takes_usual_reasoning(takes, wire))
         own = own and (not asked.tools or _knows_tools(asked, member))
         body: bytes | None = None
-        if (
-            own
-            and wire is not None
-            and given_up is NONE
-            and not needs_changes(sent, takes, wire, context, plain=self._plain)
-        ):
+        if own and wire is not None and given_up is NONE and not needs_changes(sent, takes, wire, context, self._kinds):
             if sent is asked and member.relays_bodies and asked.origin is not None:
                 body = asked.origin.body
             else:
@@ -230,7 +226,7 @@ class _ServerRequests:
         exchange, backend = self._exchange, member.endpoint.backend
         if self._relaxation is not None and not self._relaxation.applies(member, sent.model):
             sent = replace(sent, constraint=None)
-        if not self._plain and _any_message(sent, _has_part_fields):
+        if Message in self._kinds and _any_message(sent, _has_part_fields):
             messages = for_server(sent.messages, name_of(member), sent.past)
             sent = sent if messages is sent.messages else replace(sent, messages=messages)
         takes = requestable(exchange.received, backend.capabilities, backend.protocol)
@@ -246,6 +242,7 @@ class _ServerRequests:
                 own=own,
                 given_up=given_up,
                 context=context,
+                kinds=self._kinds,
                 tell=tell,
             )
         except ClientFault:
@@ -257,10 +254,10 @@ def _report(exchange: Exchange, name: str, detail: str) -> None:
     exchange.record.tolerate(name, detail, exchange.id)
 
 
-def _context(member: WeightedServer, model: str) -> int | None:
+def _context_size(member: WeightedServer, model: str) -> int | None:
     """Returns the context size that the server reported for the model; None if unknown."""
-    said = member.endpoint.identity
-    served = None if said is None else said.find(model)
+    identity = member.endpoint.identity
+    served = None if identity is None else identity.find(model)
     return None if served is None else served.context
 
 
@@ -376,16 +373,16 @@ def _counting(route: Route, source: Attempts) -> TokenCounter | None:
     return None
 
 
-async def _unknown(last: Event) -> Event:
+async def _mark_unknown(last: Event) -> Event:
     """Returns the event; a `Finish` without all counts is marked as unknown."""
     if not isinstance(last, Finish) or (last.usage is not None and last.usage.missing is None):
         return last
     return dataclasses.replace(last, usage=Usage(missing="both"))
 
 
-class TokenCounting:
-    """Fills in the token counts of one answer, from the text really sent and the text really generated. The `server`
-    counts if it can."""
+class TokenCounting(Watcher):
+    """Fills in the token counts of one answer, from the text really sent and the text really generated, which it sees
+    as a stage. The `server` counts if it can."""
 
     def __init__(self, estimator: Estimator, sent: ModelRequest, *, always: bool, server: TokenCounter | None) -> None:
         self._estimator = estimator
@@ -394,17 +391,14 @@ class TokenCounting:
         self._always = always
         self._written: list[str] = []
 
-    @property
-    def both(self) -> CountingFunctions:
-        """The two callbacks for `Reply.count`: one fills in the counts, one sees all events."""
-        return self.fill, self.see
-
-    def see(self, event: Event) -> None:
+    def feed(self, events: list[Event]) -> list[Event]:
         """Records the generated text."""
-        if isinstance(event, Delta):
-            self._written.append(event.text)
-        elif isinstance(event, Open) and event.name is not None:
-            self._written.append(event.name)
+        for event in events:
+            if isinstance(event, Delta):
+                self._written.append(event.text)
+            elif isinstance(event, Open) and event.name is not None:
+                self._written.append(event.name)
+        return events
 
     async def fill(self, last: Event) -> Event:
         """Returns the event; a `Finish` without usage gets an estimate, and one with half of the counts the
@@ -416,12 +410,17 @@ class TokenCounting:
             return last
         read = None if known is None or known.missing == "input" else known.input_tokens
         written = None if known is None or known.missing == "output" else known.output_tokens
-        by_server = True
-        if read is None and (read := await self._by_server()) is None:
-            read, by_server = await self._estimator.count_request(self._sent), False
-        text = "".join(self._written)
-        if written is None and (written := await self._by_server(text)) is None:
-            written, by_server = await self._estimator.count(text), False
+        text, server = "".join(self._written), self._server
+        if server is not None:
+            if read is None:
+                read = await server.count(self._sent)
+            if written is None and text:
+                written = await server.count_text(self._sent.model, text)
+        by_server = read is not None and written is not None
+        if read is None:
+            read = await self._estimator.count_request(self._sent)
+        if written is None:
+            written = await self._estimator.count(text)
         usage = replace(
             known or Usage(),
             input_tokens=read,
@@ -431,12 +430,3 @@ class TokenCounting:
             missing=None,
         )
         return dataclasses.replace(last, usage=usage)
-
-    async def _by_server(self, written: str | None = None) -> int | None:
-        """Returns the server's token count of the generated text, or of the prompt if `written` is None; None if it
-        cannot count."""
-        if self._server is None or written == "":
-            return None
-        if written is None:
-            return await self._server.count(self._sent)
-        return await self._server.count_text(self._sent.model, written)

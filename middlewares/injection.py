@@ -2,9 +2,9 @@
 
 A request with tools becomes one without: a prompt segment describes the tools, and earlier calls and results are
 written as text (R5). The tools are recorded as the exchange's offer, so that the answer's text is scanned for calls. A
-request is left unchanged if the server handles tools itself (`Exchange.native`), or if it has no tools and no tool
-history (R1.6). If the model's chat template describes the tools (`Exchange.templated`), tools, calls and results stay
-in their fields, and only the policy is added to the prompt (R31.1, `toolwire.prompting.beside_template`).
+request is left unchanged if the server handles tools itself (`Exchange.tools_by`), or if it has no tools and no tool
+history (R1.6). If the model's chat template describes the tools, tools, calls and results stay in their fields, and
+only the policy is added to the prompt (R31.1, `toolwire.prompting.beside_template`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from toolwire.formats.engine.toolset import NAME_BYTES, SPEC_BYTES, ToolSet, not
 from toolwire.formats.gbnf.grammar import AllowedText, GrammarBounds, Inexpressible
 from toolwire.formats.recognised.brackets import reading_brackets
 from toolwire.formats.recognised.recognition import recognised_markers
-from toolwire.known.kinds import history_in, plain_in
-from toolwire.model import Constraint, ModelRequest, ToolChoice, ToolSpec, replace
+from toolwire.known.kinds import HISTORY, kinds_of
+from toolwire.model import Constraint, ModelRequest, OpaquePart, ToolChoice, ToolSpec, replace
 from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.exchange.caches import CACHES
 from toolwire.pipeline.exchange.file_texts import FileTexts
@@ -85,7 +85,7 @@ class _Constrained:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Way:
+class _PromptRules:
     """The settings for prompts of one route and one format. `recognised`: markers of calls in other formats; `also`:
     all markers that answers are searched for besides the format's own; `wire`: the name of the protocol."""
 
@@ -96,8 +96,8 @@ class _Way:
     wire: str | None
 
 
-def _way(route: Route, tool_format: ToolFormat) -> _Way:
-    known: _Way | None = route.made.get(key := (_Way, tool_format))
+def _prompt_rules(route: Route, tool_format: ToolFormat) -> _PromptRules:
+    known: _PromptRules | None = route.made.get(key := (_PromptRules, tool_format))
     if known is None:
         options, wire = route.options, route.pool.protocol
         recognised = recognised_markers(options.calls.recognise)
@@ -105,7 +105,7 @@ def _way(route: Route, tool_format: ToolFormat) -> _Way:
         turns = frozenset() if wire is None else wire.turn_markers
         flatten: Flatten = options.prompt.flatten if options.prompt.flatten != "auto" else "sentinel"
         also = (*(tag.strip() for tags in thinking for tag in tags), *recognised, *turns)
-        known = route.made[key] = _Way(
+        known = route.made[key] = _PromptRules(
             flatten=flatten,
             recognised=recognised,
             also=also,
@@ -171,30 +171,31 @@ class Injection(Middleware):
     async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """Returns the request with the tools in its prompt. Raises `ClientFault` `unsupported_parameter` if
         `decoding.constrain: required` cannot be fulfilled."""
-        route, past = exchange.route, request.past
-        if not plain_in(request.messages, past):
+        route = exchange.route
+        kinds = kinds_of(request.messages, request.past)
+        if OpaquePart in kinds:
             request = await self._files.read(exchange, request)
-        held = _held(request)
-        if exchange.native:
-            return _with_form(exchange, held)
-        by_template = exchange.templated
+        enforced = _with_enforced_choice(request)
+        if exchange.tools_by == "server":
+            return _with_form_in_prompt(exchange, enforced)
+        by_template = exchange.tools_by == "template"
         wire = route.pool.protocol
         turns = wire is not None and wire.turn_markers
         asks = request.tools or request.response_format is not None
-        if not (asks or turns or (not by_template and history_in(request.messages, past))):
+        if not (asks or turns or (not by_template and not kinds.isdisjoint(HISTORY))):
             exchange.escapes = exchange.offer = None
             return request
         tool_format = route.format_for(request.model)
         # Building a new grammar takes as long as preparing a large request.
-        constrains = self._constrains(held, route)
-        slow = is_large(request, reused=True) or (constrains and self._noted(held, route, tool_format) is None)
+        constrains = self._constrains(enforced, route)
+        slow = is_large(request, reused=True) or (constrains and self._noted(enforced, route, tool_format) is None)
         prepare = self._prepare
         form = None
         if request.response_format is not None:
-            form = _form_in_words(exchange, request)
-            request = _with_form_left(exchange, request, form)
+            form = _form_for_prompt(exchange, request)
+            request = _with_supported_form(exchange, request, form)
         escapes = exchange.escapes = Escapes()
-        args = (request, route, tool_format, _way(route, tool_format), form, escapes, constrains, by_template)
+        args = (request, route, tool_format, _prompt_rules(route, tool_format), form, escapes, constrains, by_template)
         changed, exchange.offer = await offload(True, prepare, *args) if slow else prepare(*args)
         return changed
 
@@ -203,7 +204,7 @@ class Injection(Middleware):
         request: ModelRequest,
         route: Route,
         tool_format: ToolFormat,
-        way: _Way,
+        rules: _PromptRules,
         form: Mapping[str, Any] | None,
         escapes: Escapes,
         constrains: bool,
@@ -211,36 +212,36 @@ class Injection(Middleware):
     ) -> tuple[ModelRequest, OfferedTools | None]:
         text, reminded, offer = "", "", None
         if request.tools:
-            taught = self._taught(request, route, tool_format, way, by_template)
+            taught = self._taught(request, route, tool_format, rules, by_template)
             text, reminded, offer = taught.text, taught.reminder, taught.offer
         if form is not None:
             text = "\n\n".join(filter(None, (text, form_sentence(form, tool_format))))
-        if way.turns:
-            request = guarded(request, way.turns, escapes, SYSTEM)
+        if rules.turns:
+            request = guarded(request, rules.turns, escapes, SYSTEM)
         special = tool_format.special_tokens and (offer is not None or tool_format.framing is not None)
         if by_template:
-            changed = self._templated(request, route, tool_format, way, text, reminded, escapes, special)
+            changed = self._templated(request, route, tool_format, rules, text, reminded, escapes, special)
         else:
             changed = inject(
                 request,
                 text,
                 tool_format,
                 placement=route.options.prompt.placement,
-                flatten=way.flatten,
-                also=way.also,
+                flatten=rules.flatten,
+                also=rules.also,
                 escapes=escapes,
                 reminder=reminded,
-                wire=way.wire,
+                wire=rules.wire,
                 special_tokens=special,
             )
-        if way.turns and changed is request:
-            changed = guarded(request, way.turns, escapes)
+        if rules.turns and changed is request:
+            changed = guarded(request, rules.turns, escapes)
             if special and changed is not request:
                 changed = replace(changed, special_tokens=True)
-        elif way.turns and way.flatten == "native":
+        elif rules.turns and rules.flatten == "native":
             changed = replace(changed, guarded=False)  # calls and results keep their form
         if offer is not None and constrains:
-            constraint = self._constraint(_held(request), route, tool_format)
+            constraint = self._constraint(_with_enforced_choice(request), route, tool_format)
             if constraint is not None:
                 changed = replace(changed, constraint=constraint)
                 if not constraint.free and request.parallel_tool_calls:
@@ -254,7 +255,7 @@ class Injection(Middleware):
         request: ModelRequest,
         route: Route,
         tool_format: ToolFormat,
-        way: _Way,
+        rules: _PromptRules,
         beside: str,
         reminded: str,
         escapes: Escapes,
@@ -269,10 +270,10 @@ class Injection(Middleware):
             beside,
             tool_format,
             placement=prompt.placement,
-            also=way.also,
+            also=rules.also,
             escapes=escapes,
             reminder=reminded,
-            wire=way.wire,
+            wire=rules.wire,
             special_tokens=special,
         )
 
@@ -281,7 +282,7 @@ class Injection(Middleware):
         request: ModelRequest,
         route: Route,
         tool_format: ToolFormat,
-        way: _Way,
+        rules: _PromptRules,
         by_template: bool,
     ) -> _Taught:
         """Returns the description of the tools: as noted with this tool list, else from the cache by content."""
@@ -292,14 +293,16 @@ class Injection(Middleware):
         if noted is not None and noted.route is route:
             return noted
         prompt = self._with_template(route.options.prompt)
-        key = content_key(request, tool_format.name, prompt, way.recognised, by_template)
+        key = content_key(request, tool_format.name, prompt, rules.recognised, by_template)
         if by_template:
             text = policy_beside(request, tool_format, prompt)
         else:
-            text = _once(self._segments, key, lambda: segment(request, tool_format, prompt, way.recognised)) or ""
+            text = (
+                _cached_text(self._segments, key, lambda: segment(request, tool_format, prompt, rules.recognised)) or ""
+            )
         tools = request.callable_tools
         tools = request.tools if len(tools) == len(request.tools) else ToolSet(tools, of=request.tools)
-        read = reading_brackets(tool_format) if way.flatten == "bracket" and not by_template else tool_format
+        read = reading_brackets(tool_format) if rules.flatten == "bracket" and not by_template else tool_format
         offer = OfferedTools(tools, request.tool_choice, parallel, read, request.tools)
         line = reminder(request, tool_format, prompt)
         taught = _Taught(route, key, text, line, offer if tools else None)
@@ -375,7 +378,7 @@ class Injection(Middleware):
             feature in SCHEMA_CONSTRAINTS and self._is_schema_enough(tool_format, around)
         ):
             key = content_key(request, tool_format.name, around)
-            grammar = _once(
+            grammar = _cached_text(
                 self._grammars, key, lambda: self._attempt(lambda: self._grammar(tool_format, tools, parallel, around))
             )
         if grammar is None and tags is None:
@@ -410,13 +413,13 @@ class Injection(Middleware):
             return None
 
 
-def _held(request: ModelRequest) -> ModelRequest:
+def _with_enforced_choice(request: ModelRequest) -> ModelRequest:
     """Returns the request with the tool choice that the server is to enforce."""
     choice = request.enforced_choice
     return request if choice is None else replace(request, tool_choice=choice)
 
 
-def _once(cache: BudgetedCache[tuple[str | None]], key: bytes, build: Callable[[], str | None]) -> str | None:
+def _cached_text(cache: BudgetedCache[tuple[str | None]], key: bytes, build: Callable[[], str | None]) -> str | None:
     """Returns the cached text of `key`, and builds it if needed. Two threads may both build it, with equal results."""
     known = cache.get(key)
     if known is None:
@@ -425,7 +428,7 @@ def _once(cache: BudgetedCache[tuple[str | None]], key: bytes, build: Callable[[
     return known[0]
 
 
-def _form_in_words(exchange: Exchange, request: ModelRequest) -> Mapping[str, Any] | None:
+def _form_for_prompt(exchange: Exchange, request: ModelRequest) -> Mapping[str, Any] | None:
     """Returns the `response_format` that the prompt has to describe (R2.22), or None. With tools it is always
     described, because a constrained answer could not call a tool; without tools only if the backend does not get it."""
     form = request.response_format
@@ -434,24 +437,26 @@ def _form_in_words(exchange: Exchange, request: ModelRequest) -> Mapping[str, An
     return form if request.callable_tools or needs_instructions(form, exchange.route.pool.capabilities) else None
 
 
-def _with_form_left(exchange: Exchange, request: ModelRequest, said: Mapping[str, Any] | None = None) -> ModelRequest:
-    """Returns the request with the `response_format` that is sent to the server. `said`: the form that the prompt
+def _with_supported_form(
+    exchange: Exchange, request: ModelRequest, described: Mapping[str, Any] | None = None
+) -> ModelRequest:
+    """Returns the request with the `response_format` that is sent to the server. `described`: the form that the prompt
     describes."""
     asked = request.response_format
-    beside = said is not None and bool(request.callable_tools)
+    beside = described is not None and bool(request.callable_tools)
     form = None if beside else supported_format(asked, exchange.route.pool.capabilities)
     return request if form is asked else replace(request, response_format=form)
 
 
-def _with_form(exchange: Exchange, request: ModelRequest) -> ModelRequest:
+def _with_form_in_prompt(exchange: Exchange, request: ModelRequest) -> ModelRequest:
     """Returns the request for a server that handles tools itself, with the parts of the form that it does not get
     described in the prompt."""
     form = request.response_format
     if form is None:
         return request
     if not needs_instructions(form, exchange.route.pool.capabilities):
-        return _with_form_left(exchange, request)
+        return _with_supported_form(exchange, request)
     route = exchange.route
     words = form_sentence(form, route.format_for(request.model))
     messages = placed(request.messages, words, route.options.prompt.placement)
-    return _with_form_left(exchange, replace(request, messages=tuple(messages)))
+    return _with_supported_form(exchange, replace(request, messages=tuple(messages)))

@@ -159,7 +159,7 @@ async def _answer(exchange: Exchange, ask: Ask, asked: ModelRequest) -> StreamRe
     try:
         return await ask(asked)
     except GatewayError as error:
-        if not exchange.native or asked.enforced_choice is None or error.upstream_status not in _REFUSES:
+        if exchange.tools_by != "server" or asked.enforced_choice is None or error.upstream_status not in _REFUSES:
             raise
     return await ask(replace(asked, enforced_choice=None))
 
@@ -296,7 +296,6 @@ class _Trial:
     def __init__(self, exchange: Exchange, asked: ModelRequest) -> None:
         self.asked = asked
         self._exchange = exchange
-        self._room = exchange.route.limits.body_bytes - asked.size
         counts = exchange.record.counts
         self._before = {name: counts.get(name, 0) for name in _COUNTED}
         self._wrote: list[Event] = []
@@ -393,14 +392,15 @@ class _Trial:
         wrote = self._wrote if wrote is None else wrote
         choice = near[0][0] if near else 0
         long = len(wrote) > OFFLOAD_MESSAGES or _chars(wrote) > OFFLOAD_BYTES
-        written = await offload(long, _in_words, wrote, choice)
+        written = await offload(long, _as_text, wrote, choice)
         why = Message(
             "user",
             (Text(f"That answer was not accepted, and nothing of it was used. {flaw.why} {_order(flaw.choice)}"),),
         )
         # If nothing was escaped in the prompt, all markers in the answer are the model's own.
         own = Text(written) if self._exchange.escapes else Attempt(written)
-        added = (Message("assistant", (own,)), why) if written and weight(written) <= self._room else (why,)
+        room = self._exchange.route.limits.body_bytes - self.asked.size
+        added = (Message("assistant", (own,)), why) if written and weight(written) <= room else (why,)
         grown = self.asked.grown + weight(added)
         return replace(self.asked, messages=(*self.asked.messages, *added), grown=grown, enforced_choice=flaw.choice)
 
@@ -434,7 +434,7 @@ def _chars(events: Iterable[Event]) -> int:
     return sum(len(event.text) for event in events if isinstance(event, Delta))
 
 
-def _in_words(events: list[Event], choice: int) -> str:
+def _as_text(events: list[Event], choice: int) -> str:
     """Returns the text of an answer, with calls that came as structures written as JSON."""
     names: dict[int, str | None] = {}
     texts: dict[int, list[str]] = {}

@@ -124,7 +124,7 @@ class ToolMode(Middleware):
             exchange.state[_Tried] = tried = _Tried()
             exchange.tools_by, tried.known = await self._way(exchange, asked)
             exchange.record.note("tool_mode", _MODES[exchange.tools_by])
-        elif exchange.native and exchange.record.counts["reasks"] > tried.thrown:
+        elif exchange.tools_by == "server" and exchange.record.counts["reasks"] > tried.thrown:
             self._switch(exchange, "near_miss")
             response = await handler(request)
             if isinstance(response, Reply):
@@ -139,7 +139,7 @@ class ToolMode(Middleware):
             if not refuses_tools(fault):
                 raise
             return await self._other_way(exchange, asked, partial(ask_again, handler, request, asked), fault)
-        if exchange.native and isinstance(response, Reply) and response.touched and not tried.known:
+        if exchange.tools_by == "server" and isinstance(response, Reply) and response.touched and not tried.known:
             response.rewrite(partial(self._beginning, exchange, asked, partial(ask_again, handler, request, asked)))
         return response
 
@@ -227,7 +227,7 @@ class ToolMode(Middleware):
         self, exchange: Exchange, asked: ModelRequest, again: _Again, fault: GatewayError
     ) -> web.StreamResponse:
         """Switches to the gateway after a refusal and returns its answer. If that works, the server is put in doubt."""
-        who, templated = _who(exchange, fault), exchange.templated
+        who, templated = _who(exchange, fault), exchange.tools_by == "template"
         self._switch(exchange, "refused")
         response = await again()
         if refuses_all_tools(fault) and templated:

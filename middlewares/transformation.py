@@ -42,10 +42,9 @@ from toolwire.pipeline.scanning.preopened import OUTCOMES, PreopenedReasoning
 from toolwire.pipeline.scanning.reasoning_calls import ReasoningCalls
 from toolwire.pipeline.scanning.scan_stage import ScanStage
 from toolwire.pipeline.scanning.scanners import not_taught
+from toolwire.pipeline.transforms.block_texts import UnescapeStage, UnwrapStage
 from toolwire.pipeline.transforms.repeats import RepeatStage
-from toolwire.pipeline.transforms.stopping import ForeignStops, Stops, StopStage, divided
-from toolwire.pipeline.transforms.unescaping import UnescapeStage
-from toolwire.pipeline.transforms.unwrapping import UnwrapStage
+from toolwire.pipeline.transforms.stopping import ForeignStops, Stops, StopStage, divide_stops
 from toolwire.record import AccessField, AccessRecord, CounterSpec
 from toolwire.scanner import stream_after
 from toolwire.schemas.schema import ToolSchema, ToolSchemas
@@ -103,8 +102,8 @@ class Transformation(Middleware):
             return request
         takes = pool.capabilities
         names = takes.names_stop or (wire is not None and wire.name == exchange.protocol.name)
-        unsaid = exchange.protocol.reports_stop_sequence and not names
-        stops = exchange.state[Transformation] = divided(asked, takes, wire, unsaid=unsaid)
+        unreported = exchange.protocol.reports_stop_sequence and not names
+        stops = exchange.state[Transformation] = divide_stops(asked, takes, wire, unreported=unreported)
         if stops.server == asked:
             return request
         return replace(request, sampling=replace(request.sampling, stop=stops.server))
@@ -112,7 +111,7 @@ class Transformation(Middleware):
     def declare(self, exchange: Exchange, reply: Reply) -> None:
         route, record = exchange.route, exchange.record
         options, request = route.options, exchange.request
-        taught, native = exchange.offer, exchange.native
+        taught, native = exchange.offer, exchange.tools_by == "server"
         offer = _left_to_server(exchange) if taught is None and native else taught
         # An answer ends at a repeated call if a call is required, or the server enforces calls.
         repeats = bool(request.tools) and (

@@ -25,7 +25,7 @@ from toolwire.errors import ClientFault, quote
 from toolwire.events import MAX_CHOICES
 from toolwire.formats.engine.rendering import prompt_name
 from toolwire.formats.engine.toolset import ToolSet, note, note_of
-from toolwire.known.kinds import kinds_of, plain_in
+from toolwire.known.kinds import kinds_of
 from toolwire.known.past import fold_items
 from toolwire.model import (
     Image,
@@ -262,12 +262,13 @@ def _is_longer(request: ModelRequest, value: object, most: int) -> bool:
 
 
 def _check_messages(exchange: Exchange, request: ModelRequest) -> None:
-    if plain_in(request.messages, past := request.past):  # text needs none of these checks
-        return
+    past = request.past
     kinds = kinds_of(request.messages, past)
+    if Message not in kinds:  # text needs none of these checks
+        return
     places = FieldPositions(exchange)
     own = exchange.received.messages  # the other messages were stored, not sent
-    if echoed := fold_items(request.past, "echoed", own, 0, _count_calls)[1]:
+    if echoed := fold_items(past, "echoed", own, 0, _count_calls)[1]:
         exchange.record.count("echoed_calls", echoed)
     if exchange.protocol.whole_history:  # else a result may answer a call that only the client or the store knows
         check_conversation(exchange, request, places)
@@ -391,9 +392,9 @@ def _check_binding(exchange: Exchange, request: ModelRequest) -> None:
     client, server = exchange.protocol, exchange.route.pool.protocol
     if not client.binding_fields or (server is not None and server.name == client.name):
         return
-    said = fields_of(request.protocol_fields, client.name)
+    fields = fields_of(request.protocol_fields, client.name)
     for name, instead in client.binding_fields:
-        if name in said:
+        if name in fields:
             raise ClientFault(
                 f"'{name}' is not supported here: the model server of this route does not know it.",
                 code="unsupported_parameter",

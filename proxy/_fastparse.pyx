@@ -418,7 +418,7 @@ cdef class CallScanner:
         if block.outcome != WHOLE_BLOCK:
             return partial(self._policy.unfinished, syntax, raw[start:].decode(), block.why)
         if self._live is not None and self._live.opened is not None:
-            return partial(self._live.judged, syntax, raw, start, block.body_end, block.closed, block.broken)
+            return partial(self._live.decide_rest, syntax, raw, start, block.body_end, block.closed, block.broken)
         read = ended(syntax, raw, start, block.body_end, block.pieces, block.closed, block.broken)
         return partial(self._policy.block, read)
 

@@ -33,7 +33,7 @@ from ..repair.relaxed_json import REPAIR_KINDS, compact_json
 from ..scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decision, EarlyCall, Field, FoundCall, Why
 from ..schemas.schema import SchemaProblem
 from .assembly import begin_call
-from .candidate import CandidateCall
+from .candidate import CandidateCall, names_on_offer
 from .coercion import coerce
 from .early import InputGate, SafeCall, ValueGate
 from .ids import CallIds
@@ -110,7 +110,7 @@ class CallPolicy:
         self._limits = limits
         self._count: Callable[[str], object] = count or (lambda name: None)
         self._label: Callable[[str, str], object] = label or (lambda name, label: None)
-        self._taught = TaughtReader(tools, choice, options.calls, self._count)
+        self._taught = TaughtReader(names_on_offer(tools, choice), options.calls, self._count)
         self._near: Callable[[NearMiss], object] = near or (lambda miss: None)
         self._refused: Callable[[str, str | None], object] = refused or (lambda why, name: None)
         self._ids = ids or CallIds()

@@ -12,10 +12,10 @@ from typing import Literal
 from ..config import CallsConfig
 from ..errors import quote
 from ..formats.engine.rendering import prompt_parameters
-from ..model import ToolChoice, ToolSpec
+from ..model import ToolSpec
 from ..scan._grammar import Block, BlockSyntax, Field
 from .assembly import Assembly, assemble
-from .candidate import JUDGED, CandidateCall, ToolNames, names_on_offer, parse_arguments
+from .candidate import JUDGED, CandidateCall, ToolNames, parse_arguments
 from .json_calls import raw_arguments
 from .near import (
     NearMiss,
@@ -50,33 +50,14 @@ class Rejected(Exception):
 
 
 class TaughtReader:
-    """Reads the blocks of one answer that are in the taught form. `count` is called with the name of a counter."""
+    """Reads the blocks of one answer that are in the taught form. `offered` are the names of the tools, `count` is
+    called with the name of a counter."""
 
-    def __init__(
-        self,
-        tools: Sequence[ToolSpec] | None,
-        choice: ToolChoice,
-        options: CallsConfig,
-        count: Callable[[str], object],
-    ) -> None:
-        self._tools = tools
-        self._choice = choice
-        self._names: ToolNames | None = None
+    def __init__(self, offered: ToolNames, options: CallsConfig, count: Callable[[str], object]) -> None:
+        self.offered = offered
         self._options = options
         self._count = count
         self._compared = 0
-
-    @property
-    def offered(self) -> ToolNames:
-        """The tools by name, and the callable names. Computed on first use, because most answers contain no call."""
-        if self._names is None:
-            self._names = names_on_offer(self._tools, self._choice)
-        return self._names
-
-    @property
-    def strict(self) -> bool:
-        """True if any tool on offer is strict."""
-        return self.offered.strict
 
     def meant(self, *names: str | None) -> str | None:
         """Returns the tool that the first of these names means if it is a slip, or None. Only the first unknown names
@@ -106,7 +87,7 @@ class TaughtReader:
         failures: list[Rejected] = []
         for written in assembly.calls:
             if failures and len(failures) + len(calls) >= JUDGED:
-                if not self.strict or any(failure.strict for failure in failures):
+                if not self.offered.strict or any(failure.strict for failure in failures):
                     break
                 if not self._is_strict(written):
                     continue
@@ -136,9 +117,9 @@ class TaughtReader:
         name = written.name
         if not name:
             detail = "The model's tool call has no name."
-            raise Rejected("unknown_tool_call", detail, strict=self.strict, counter="unknown_names")
+            raise Rejected("unknown_tool_call", detail, strict=self.offered.strict, counter="unknown_names")
         tool = known.get(name)
-        strict = self.strict if tool is None else tool.strict is True
+        strict = self.offered.strict if tool is None else tool.strict is True
         if allowed is not None and name not in allowed:
             detail = f"The model called the tool {quote(name)}, which is not on offer."
             meant = self.meant(name, written.alias)
@@ -164,7 +145,7 @@ class TaughtReader:
     ) -> Rejected:
         """Returns the exception for a block that cannot be read, or has no end (`ended` False)."""
         near = unreadable_block(detail, syntax, body, self.offered, pieces=pieces, ended=ended)
-        counter, strict = "parse_failures", self.strict
+        counter, strict = "parse_failures", self.offered.strict
         return Rejected("malformed_tool_arguments", detail, strict=strict, counter=counter, reason=reason, near=near)
 
     def _call(self, written: WrittenCall, assembly: Assembly, block: Block) -> CandidateCall:

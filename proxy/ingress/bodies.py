@@ -111,7 +111,7 @@ async def parse_body(
     if rest is not body or len(body) > OFFLOAD_BYTES:
         openers, commas, _ = json_marks(rest) if len(rest) <= COUNTED_BYTES else await offload(True, json_marks, rest)
         parts = _Parts(items, tools, rest, openers)
-        for known_openers, known_commas in [part.marks for part in (items, tools) if part is not None]:
+        for known_openers, known_commas in [part.marks for part in (items, tools and tools.tools) if part is not None]:
             openers += known_openers
             commas += known_commas
         if openers + commas >= limits.json_values:

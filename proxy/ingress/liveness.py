@@ -32,8 +32,17 @@ class LivenessMonitor:
     leaves at its `end`."""
 
     __slots__ = (
-        *("_beat", "_on_silence", "_on_stop", "_probed", "_reason", "_request", "_silence_s", "_streams", "_task"),
-        *("last", "running"),
+        "_beat",
+        "_on_silence",
+        "_on_stop",
+        "_probed",
+        "_reason",
+        "_request",
+        "_silence_s",
+        "_streams",
+        "_task",
+        "last",
+        "running",
     )
 
     def __init__(
@@ -96,7 +105,7 @@ class LivenessMonitor:
 
     def stop(self, reason: GatewayError) -> None:
         """Ends the exchange with `reason`. A stream ends with an error in its protocol; otherwise the task is
-        cancelled, and gets the reason from `stopped`."""
+        cancelled, and gets the reason from `stop_reason`."""
         if self._on_stop is not None:
             self._on_stop(reason)
         elif self._task is not None and not self._task.cancelling():
@@ -109,7 +118,7 @@ class LivenessMonitor:
         self._streams.discard(self)
         self._task = self._on_silence = self._on_stop = None
 
-    def stopped(self) -> GatewayError | None:
+    def stop_reason(self) -> GatewayError | None:
         """Called by the cancelled task. Returns the reason of `stop`, or None if something else cancelled the task;
         then the task must raise the cancellation."""
         reason, self._reason = self._reason, None

@@ -17,7 +17,7 @@ class LoopPacer:
     def __init__(self, most: int = 1) -> None:
         self._most = most
         self._taken = 0
-        """Turns taken in this iteration. Not 0 if, and only if, a call of `_next` is scheduled."""
+        """Turns taken in this iteration. Not 0 if, and only if, a call of `_begin_iteration` is scheduled."""
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def wait(self) -> None:
@@ -28,7 +28,7 @@ class LoopPacer:
     def take(self) -> bool:
         """Returns True if the caller may continue at once."""
         if not self._taken:
-            asyncio.get_running_loop().call_soon(self._next)
+            asyncio.get_running_loop().call_soon(self._begin_iteration)
         elif self._taken >= self._most or self._waiting:
             return False
         self._taken += 1
@@ -40,7 +40,8 @@ class LoopPacer:
         self._waiting.append(mine)
         return mine
 
-    def _next(self) -> None:
+    def _begin_iteration(self) -> None:
+        """Lets the first waiting callers continue, in a new iteration of the event loop."""
         self._taken = 0
         while self._waiting and self._taken < self._most:
             first = self._waiting.popleft()
@@ -48,4 +49,4 @@ class LoopPacer:
                 first.set_result(None)
                 self._taken += 1
         if self._taken:
-            asyncio.get_running_loop().call_soon(self._next)
+            asyncio.get_running_loop().call_soon(self._begin_iteration)

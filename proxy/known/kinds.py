@@ -9,45 +9,32 @@ from typing import Final
 from ..model import Message, Text, ToolResult, ToolUse
 from .past import Past, fold_items
 
-_HISTORY: Final = (ToolUse, ToolResult)
+HISTORY: Final[frozenset[type]] = frozenset({ToolUse, ToolResult})
+"""The types of earlier tool calls and their results."""
+
+_PLAIN: Final[frozenset[type]] = frozenset({Text})
 
 
-def kinds_of(messages: Sequence[Message], past: Past | None) -> frozenset[type]:
-    """Returns the types of all parts, including those inside tool results. Contains `Message` if the messages are not
-    plain (see `plain_in`)."""
-    return fold_items(past, "kinds", messages, frozenset[type](), _more)[1]
-
-
-def _more(before: frozenset[type], messages: Sequence[Message], start: int, made: list[None]) -> frozenset[type]:
-    kinds: set[type] = set()
+def kinds_of(messages: Sequence[Message], past: Past | None = None) -> frozenset[type]:
+    """Returns the types of all parts, including those inside tool results. Contains `Message` unless the messages are
+    plain: each of them has at most one part, which is a text without further fields. With `past` the result of the
+    earlier messages is reused."""
+    if past is not None:
+        return fold_items(past, "kinds", messages, _PLAIN, _more)[1]
+    for message in messages:
+        parts = message.parts
+        if parts and (len(parts) > 1 or type(part := parts[0]) is not Text or part.extra):
+            break
+    else:
+        return _PLAIN
+    kinds: set[type] = {Message}
     for message in messages:
         for part in message.parts:
             kinds.add(type(part))
             if isinstance(part, ToolResult):
                 kinds.update(map(type, part.parts))
-    if not plain_in(messages):
-        kinds.add(Message)
-    return before | kinds
+    return frozenset(kinds)
 
 
-def plain_in(messages: Sequence[Message], past: Past | None = None) -> bool:
-    """Returns True if each message holds at most one part, which is a text without further fields. With `past` the
-    result of the earlier messages is reused."""
-    if past is not None:
-        return Message not in kinds_of(messages, past)
-    for message in messages:
-        parts = message.parts
-        if parts and (len(parts) > 1 or type(part := parts[0]) is not Text or part.extra):
-            return False
-    return True
-
-
-def history_in(messages: Sequence[Message], past: Past | None) -> bool:
-    """Returns True if a message contains a tool call or a tool result."""
-    if past is not None:
-        return not kinds_of(messages, past).isdisjoint(_HISTORY)
-    for message in messages:
-        for part in message.parts:
-            if type(part) in _HISTORY:
-                return True
-    return False
+def _more(before: frozenset[type], messages: Sequence[Message], start: int, made: list[None]) -> frozenset[type]:
+    return before | kinds_of(messages)

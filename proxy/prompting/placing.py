@@ -28,7 +28,7 @@ def is_silent(message: Message, wire: str | None) -> bool:
     return bool(message.parts)
 
 
-def last_said(messages: Sequence[Message], wire: str | None) -> Message | None:
+def last_visible(messages: Sequence[Message], wire: str | None) -> Message | None:
     """Returns the last message that is not silent, or None."""
     for message in reversed(messages):
         if not is_silent(message, wire):
@@ -38,7 +38,7 @@ def last_said(messages: Sequence[Message], wire: str | None) -> Message | None:
 
 def user_speaks_last(messages: Sequence[Message], wire: str | None) -> bool:
     """Returns True if the last message with content is the user's and not only tool results."""
-    last = last_said(messages, wire)
+    last = last_visible(messages, wire)
     return last is not None and last.role == "user" and not all(isinstance(part, ToolResult) for part in last.parts)
 
 
@@ -65,7 +65,7 @@ def place_segment(
         messages = placed(messages, segment, placement, past)
     if reminder and user_speaks_last(received, wire):
         messages = reminded(messages, reminder, wire)
-    last = last_said(messages, wire)
+    last = last_visible(messages, wire)
     if last is None or last.role not in ("user", "tool"):
         messages = [*messages, Message("user", (Text(GO_ON),))]
     return messages

@@ -31,7 +31,7 @@ from ..formats.recognised.brackets import MARKERS as BRACKET_MARKERS
 from ..formats.recognised.brackets import RESULTS as BRACKET_RESULTS
 from ..formats.recognised.brackets import attribute as bracket_attribute
 from ..formats.recognised.brackets import is_word
-from ..known.kinds import history_in
+from ..known.kinds import HISTORY, kinds_of
 from ..known.past import Past, fold_items
 from ..model import (
     Attempt,
@@ -80,7 +80,7 @@ def inject(
     include them in its answer, if the request is changed at all.
     """
     past = request.past
-    history = history_in(request.messages, past)
+    history = not kinds_of(request.messages, past).isdisjoint(HISTORY)
     if not segment and not history and not request.tools:
         return request
     messages: Sequence[Message] = request.messages

@@ -18,8 +18,8 @@ class TurnForm(Protocol):
 
     A turn is stored in the form of `toolwire.model` (`toolwire.protocols.shared.turn`), so a later request may use
     another protocol. A turn's `extra` holds the rest that the protocol shows of it, which messages cannot express;
-    Responses stores everything in its own form (`said`). `body` is always a client's parsed JSON; an item is one entry
-    of a request's input or an answer's output.
+    Responses stores everything in its own form (`wire_form`). `body` is always a client's parsed JSON; an item is one
+    entry of a request's input or an answer's output.
     """
 
     previous: str
@@ -70,10 +70,10 @@ class TurnForm(Protocol):
         return ()
 
     def resolve_references(
-        self, body: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]], said: Container[str]
+        self, body: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]], present: Container[str]
     ) -> tuple[Mapping[str, Any], tuple[Message, ...]]:
-        """Returns `body` with references replaced by the items in `found`, except those whose ids are in `said` (they
-        are in the conversation already), and the request's own messages after that."""
+        """Returns `body` with references replaced by the items in `found`, except those whose ids are in `present`
+        (they are in the conversation already), and the request's own messages after that."""
         raise NotImplementedError  # only for protocols whose requests have references
 
     def new_id(self) -> str:

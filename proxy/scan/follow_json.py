@@ -53,8 +53,25 @@ class CallFollower:
     """
 
     __slots__ = (
-        *("_code", "_compact", "_escaped", "_high", "_inside", "_key", "_listed", "_mode", "_names", "_objects"),
-        *("_other", "_parameters", "_text", "_word", "begun", "is_json", "name", "passed", "start"),
+        "_code",
+        "_compact",
+        "_escaped",
+        "_high",
+        "_inside",
+        "_key",
+        "_listed",
+        "_mode",
+        "_names",
+        "_objects",
+        "_other",
+        "_parameters",
+        "_text",
+        "_word",
+        "begun",
+        "is_json",
+        "name",
+        "passed",
+        "start",
     )
 
     def __init__(self) -> None:

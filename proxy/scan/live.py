@@ -426,13 +426,13 @@ class LiveCalls:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def judged(
+    def decide_rest(
         self, syntax: BlockSyntax, raw: bytes, body_start: int, body_end: int, closed: bool, broken: bool
     ) -> Decision:
-        """Returns the decision about the rest of the block `raw`, after the streamed calls that were judged already.
+        """Returns the decision about the rest of the block `raw`, after the streamed calls that are decided already.
         The block's body is between these offsets."""
         pieces = tuple(
-            (field, self._unjudged(raw, start, body_end if end == TO_CLOSER else end))
+            (field, self._undecided(raw, start, body_end if end == TO_CLOSER else end))
             for field, start, end in self._pieces
             if start <= body_end and end <= body_end and (start >= self._where or not 0 <= end <= self._where)
         )
@@ -442,8 +442,8 @@ class LiveCalls:
         assert self.opened is not None
         return self._policy.block(Block(syntax, body, pieces, closed, broken, self._sent_call(self.opened)))
 
-    def _unjudged(self, raw: bytes, start: int, end: int) -> str:
-        """Returns the content of a field without the calls judged before."""
+    def _undecided(self, raw: bytes, start: int, end: int) -> str:
+        """Returns the content of a field without the calls that are decided already."""
         if start >= self._where:
             return raw[start:end].decode()
         return (raw[start : self._head] + raw[self._where : end]).decode()

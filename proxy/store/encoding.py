@@ -27,8 +27,8 @@ MAX_TURNS: Final = 10_000
 """Default maximum number of turns in a store (R12.1)."""
 MAX_TURN_BYTES: Final = 64 * 1024 * 1024
 """Twice the default of `limits.body_bytes`, so that every accepted request can be stored with its answer."""
-SAID: Final = b'{"said":'
-"""The beginning of the JSON of a turn that is stored in its protocol's form (`StoredTurn.said`)."""
+WIRE_FORM_KEY: Final = b'{"said":'
+"""The beginning of the JSON of a turn that is stored in its protocol's form (`StoredTurn.wire_form`)."""
 
 
 class TurnTooLarge(StoreUnavailable):
@@ -54,18 +54,19 @@ def encode(turn: StoredTurn, limit: int, long: bool | None = None) -> bytes:
     express. `long`: whether to write in pieces; None: decided by size."""
     rest = encode_rest(turn, limit, long)
     # Joining megabytes releases the interpreter.
-    return rest if turn.beginning is None else b"".join((SAID, *turn.beginning.pieces, rest))
+    return rest if turn.beginning is None else b"".join((WIRE_FORM_KEY, *turn.beginning.pieces, rest))
 
 
 def encode_rest(turn: StoredTurn, limit: int, long: bool | None = None) -> bytes:
-    """Like `encode`, without `SAID` and the pieces of the turn's beginning, if it has one; `limit` includes these."""
+    """Like `encode`, without `WIRE_FORM_KEY` and the pieces of the turn's beginning, if it has one; `limit` includes
+    these."""
     fields = write_turn(turn)
     text = dump_in_pieces(fields) if long or (long is None and _is_long(turn)) else dump(fields)
-    if turn.said:
-        # `said` comes first: it begins with the input, which turns of a conversation share.
-        said = turn.said if isinstance(turn.said, bytes) else dump_in_pieces(turn.said)
-        text = b"".join((SAID if turn.beginning is None else b"", said, b",", text[1:]))
-    size = len(text) + (0 if turn.beginning is None else len(SAID) + turn.beginning.length)
+    if turn.wire_form:
+        # It comes first: it begins with the input, which turns of a conversation share.
+        wire_form = turn.wire_form if isinstance(turn.wire_form, bytes) else dump_in_pieces(turn.wire_form)
+        text = b"".join((WIRE_FORM_KEY if turn.beginning is None else b"", wire_form, b",", text[1:]))
+    size = len(text) + (0 if turn.beginning is None else len(WIRE_FORM_KEY) + turn.beginning.length)
     if size > limit:
         raise TurnTooLarge(size, limit)
     return text
@@ -95,10 +96,10 @@ def decode(text: bytes, budget: ReadBudget | None = None) -> StoredTurn:
 def _conversation_parts(fields: Mapping[str, Any]) -> list[Any]:
     """Returns the parts of a stored turn that become part of the next request. Tools and options, which each response
     echoes, do not."""
-    said = fields.get("said") or {}
-    resource = said.get("resource") or {}
+    wire_form = fields.get("said") or {}
+    resource = wire_form.get("resource") or {}
     messages = (fields.get(name) for name in ("input", "output", "rounds"))
-    return [*messages, said.get("input"), resource.get("output")]
+    return [*messages, wire_form.get("input"), resource.get("output")]
 
 
 def key_of(turn_id: str, owner: str) -> str:

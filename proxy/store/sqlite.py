@@ -34,7 +34,7 @@ from typing import Final, TypeVar
 from ..protocols.shared.turn import Beginning, Place, StoredTurn
 from ..support.sqlite_thread import SqliteThread, write_ahead
 from .base import Change, ReadBudget, ResponseStore, StoreUnavailable
-from .encoding import MAX_TURN_BYTES, MAX_TURNS, SAID, check_bounds, decode, encode_rest, key_of, with_expiry
+from .encoding import MAX_TURN_BYTES, MAX_TURNS, WIRE_FORM_KEY, check_bounds, decode, encode_rest, key_of, with_expiry
 from .sqlite_layout import check_ours, create_tables
 
 T = TypeVar("T")
@@ -255,14 +255,14 @@ class SqliteStore(ResponseStore):
 
     def _store_beginning(self, db: sqlite3.Connection, owner: str, beginning: Beginning) -> Place:
         """Returns the place of a turn's beginning, which is written if necessary."""
-        length = len(SAID) + beginning.length
+        length = len(WIRE_FORM_KEY) + beginning.length
         before = beginning.before
         for known in (beginning.written.place, before):
             if known is not None and known.length == length and self._has(db, owner, known):
                 return known
         if before is None or before.texts >= MOST_TEXTS or not self._has(db, owner, before):
             before = None
-        pieces = (SAID, *beginning.pieces) if before is None else beginning.pieces[before.pieces :]
+        pieces = (WIRE_FORM_KEY, *beginning.pieces) if before is None else beginning.pieces[before.pieces :]
         ident = secrets.randbits(62)  # a place is never that of another text, not even after the file was replaced
         earlier = None if before is None else before.id
         db.execute("INSERT INTO shared VALUES (?, ?, ?, ?, 0)", (ident, owner, earlier, length))
@@ -456,7 +456,7 @@ class _Put:
     def size(self) -> int:
         """The number of bytes of the turn's whole JSON."""
         beginning = self.turn.beginning
-        return len(self.rest) + (0 if beginning is None else len(SAID) + beginning.length)
+        return len(self.rest) + (0 if beginning is None else len(WIRE_FORM_KEY) + beginning.length)
 
     def tell(self) -> None:
         """Sets the result of `done`."""

@@ -342,7 +342,7 @@ class Commands:
 
     async def run(self, command: Awaitable[T], timeout_s: float | None = None) -> T:
         """Returns the server's answer. Raises one of `FAILURES`, including `TimeoutError` after `timeout_s`."""
-        task = self._begun(asyncio.ensure_future(command))
+        task = self._track(asyncio.ensure_future(command))
         await asyncio.wait({task}, timeout=timeout_s)
         if not task.done():
             raise TimeoutError
@@ -353,7 +353,7 @@ class Commands:
     def later(self, command: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Starts a command whose result does not have to be awaited, and returns its task."""
         task = asyncio.get_running_loop().create_task(command)
-        self._begun(task)
+        self._track(task)
         return task
 
     async def end(self, patience_s: float) -> None:
@@ -365,7 +365,8 @@ class Commands:
                 task.cancel()
             await asyncio.wait(self._running, timeout=CANCELLED_AGAIN_S)
 
-    def _begun(self, task: asyncio.Future[T]) -> asyncio.Future[T]:
+    def _track(self, task: asyncio.Future[T]) -> asyncio.Future[T]:
+        """Returns the task, which is remembered until it ends."""
         self._running.add(task)
         task.add_done_callback(self._ended)
         return task

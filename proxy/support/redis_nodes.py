@@ -211,7 +211,7 @@ class Cluster:
             slots, nodes = answers
             epochs = dict(_epochs(_text(nodes)))
             for first, last, *servers in slots:
-                addresses = [_server(server, source) for server in servers]
+                addresses = [_node_address(server, source) for server in servers]
                 learned |= dict.fromkeys(addresses)
                 epoch = epochs.get(_text(servers[0][2]), 0)
                 view = epoch, len(addresses), addresses
@@ -228,7 +228,7 @@ class Cluster:
         await self._asking.aclose()
 
 
-def _server(server: Sequence[Any], asked: Address) -> Address:
+def _node_address(server: Sequence[Any], asked: Address) -> Address:
     """Returns the address of a cluster node. A node may leave out its host; then it is that of the server that
     answered."""
     host = _text(server[0] or b"")

@@ -136,7 +136,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
         "toolwire.protocols.responses.turns:ResponsesTurns.shown",
         "toolwire.pipeline.handlers.responses._page",
         "toolwire.middlewares.injection.inject",
-        "toolwire.middlewares.reask._in_words",
+        "toolwire.middlewares.reask._as_text",
         "toolwire.prompting.transcript:TranscriptWriter.talk",
     ):
         watch(place)
@@ -175,7 +175,7 @@ async def test_a_near_miss_is_put_into_words_elsewhere(threads: dict[str, set[st
         assert answer.status == 200
         first, second = (asked.json["messages"] for asked in upstream.posts)
     assert len(second[len(first)]["content"]) >= sum(map(len, near))
-    are_off_the_loop(threads, "_in_words")
+    are_off_the_loop(threads, "_as_text")
     assert THREADS == 2
     assert any(thread.startswith("toolwire-large") for thread in threads["talk"])
 

@@ -200,8 +200,7 @@ async def test_without_tools_but_in_the_gateways_words() -> None:
 async def test_the_name_of_a_call_is_generated_as_well() -> None:
     estimator = Estimator("bytes")
     counting = TokenCounting(estimator, ModelRequest("m", ()), always=False, server=None)
-    for event in (Open(0, BlockKind.TOOL_CALL, name="a_long_name_of_a_tool", call_id="c"), Delta(0, "{}"), Close(0)):
-        counting.see(event)
+    counting.feed([Open(0, BlockKind.TOOL_CALL, name="a_long_name_of_a_tool", call_id="c"), Delta(0, "{}"), Close(0)])
     last = await counting.fill(Finish("tool_calls"))
     assert isinstance(last, Finish)
     assert last.usage is not None

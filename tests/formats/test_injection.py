@@ -21,7 +21,7 @@ from toolwire.formats.engine.words import COMMON
 from toolwire.formats.families import bare_json, hermes, pythonic, sentinel
 from toolwire.middlewares.injection import Injection, InjectionOptions
 from toolwire.model import Message, ModelRequest, Origin, Text, ToolChoice, ToolResult, ToolSpec, ToolUse
-from toolwire.pipeline.exchange.request_state import Exchange
+from toolwire.pipeline.exchange.request_state import TOOLS_BY, Exchange
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.prompting.prompt import NEVER
 from toolwire.protocols.chat.protocol import ChatProtocol
@@ -50,7 +50,8 @@ def exchange_for(
 
     pool = cast(ServerPool, Model(feature))
     route = Route(RouteConfig(), route_options(**options), pool, tool_format, LimitsConfig(), chain)
-    return Exchange("req", ChatProtocol(), route, asked, asked, {}, AccessRecord())
+    tools_by = TOOLS_BY.get(route.options.mode, "gateway")
+    return Exchange("req", ChatProtocol(), route, asked, asked, {}, AccessRecord(), tools_by=tools_by)
 
 
 def request(*tools: ToolSpec, **more: Any) -> ModelRequest:

@@ -656,7 +656,7 @@ FAULTS: Final = (
         "the beginning of a closing mark is shown behind a repeated result", ("tests/unit/test_unwrapping.py",),
     ),
     Fault(
-        "repeated-result-without-end", "proxy/pipeline/transforms/unwrapping.py",
+        "repeated-result-without-end", "proxy/pipeline/transforms/block_texts.py",
         "may_repeat = self._size <= self._limit and self._may_repeat(text)", "may_repeat = self._may_repeat(text)",
         "an answer that begins like a result block is held back to its end", ("tests/unit/test_unwrapping.py",),
     ),
@@ -878,7 +878,7 @@ FAULTS: Final = (
     ),
     Fault(
         "stops-nobody-names", "middlewares/transformation.py",
-        "unsaid = exchange.protocol.reports_stop_sequence and not names", "unsaid = exchange.protocol.reports_stop_sequence",
+        "unreported = exchange.protocol.reports_stop_sequence and not names", "unreported = exchange.protocol.reports_stop_sequence",
         "a server that names the sequence is not sent it", ("tests/e2e/test_recorded_engines.py",),
     ),
     Fault(

@@ -101,7 +101,7 @@ async def test_what_each_response_echoes_takes_no_values(store: ResponseStore) -
     """A conversation with many tools does not end for the tools of its earlier turns."""
     echoed = {"output": [], "tools": [{"name": f"tool_{number}"} for number in range(1000)]}
     said = {"input": [{"type": "message", "role": "user", "content": "hello"}], "resource": echoed}
-    await store.put(replace(turn("resp_0"), input=(), output=(), said=dump(said)))
+    await store.put(replace(turn("resp_0"), input=(), output=(), wire_form=dump(said)))
     budget = ReadBudget(MANY, 50)
     assert await chain_of(store, "resp_0", "alice", budget) is not None
     assert 30 < budget.values < 50

@@ -55,7 +55,7 @@ def is_written_again(name: str) -> None:
     assert FORM == 4
     text = (KEPT / f"{name}.json").read_bytes().rstrip(b"\n")
     got = decode(text)
-    if got.said:  # all messages but `rounds` follow from it
+    if got.wire_form:  # all messages but `rounds` follow from it
         got = replace(got, input=(), output=())
     assert encode(got, MAX_TURN_BYTES) == text
 

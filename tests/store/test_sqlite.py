@@ -23,7 +23,7 @@ from tests.waiting import GUARD_S
 from toolwire.protocols.shared.turn import Beginning, Place, StoredBeginning, StoredTurn
 from toolwire.protocols.shared.wire import dump, load
 from toolwire.store.base import StoreUnavailable
-from toolwire.store.encoding import SAID, TurnTooLarge, encode
+from toolwire.store.encoding import WIRE_FORM_KEY, TurnTooLarge, encode
 from toolwire.store.memory import MemoryStore
 from toolwire.store.sqlite import MOST_TEXTS, SqliteStore
 
@@ -182,7 +182,7 @@ def saying(ident: str, texts: list[str], before: StoredTurn | None = None, **cha
     pieces = [b'{"input":', *(b"%b%b" % (b"," if at else b"[", item) for at, item in enumerate(items))]
     beginning = Beginning(pieces, sum(map(len, pieces)), StoredBeginning(), None if before is None else place(before))
     said = b'],"resource":%b}' % dump({"output": [], "id": ident})
-    return replace(turn(ident, **changes), input=(), output=(), said=said, beginning=beginning)
+    return replace(turn(ident, **changes), input=(), output=(), wire_form=said, beginning=beginning)
 
 
 def place(turn: StoredTurn) -> Place | None:
@@ -193,7 +193,11 @@ async def reads(store: SqliteStore, turn: StoredTurn) -> bool:
     """The turn is read back as it was put, with its size."""
     read = await store.get(turn.id, turn.owner)
     assert read is not None
-    return (read.said, read.status, read.size) == (load(turn.whole_said), turn.status, len(encode(turn, 1 << 30)))
+    return (read.wire_form, read.status, read.size) == (
+        load(turn.whole_wire_form),
+        turn.status,
+        len(encode(turn, 1 << 30)),
+    )
 
 
 def count(path: Path) -> tuple[int, int]:
@@ -218,7 +222,7 @@ async def test_a_turn_is_written_once(path: Path, clock: Clock) -> None:
     assert await reads(store, done)
     assert await reads(store, after)
     assert after.beginning is not None
-    assert count(path) == (2, len(SAID) + after.beginning.length)
+    assert count(path) == (2, len(WIRE_FORM_KEY) + after.beginning.length)
     await store.close()
     assert check(path)[0] == 2
 

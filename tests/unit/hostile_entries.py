@@ -112,7 +112,7 @@ def _texts(budget: CacheBudget, name: str) -> Fill:
     texts = middleware._segments if name == "prompts" else middleware._grammars
 
     def fill(number: int) -> str | None:
-        return injection._once(texts, number.to_bytes(16, "big"), lambda: f"é€{number}" * 20_000)
+        return injection._cached_text(texts, number.to_bytes(16, "big"), lambda: f"é€{number}" * 20_000)
 
     return fill
 

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from tests.cases import every, examples
 from tests.strategies import rich_replies
-from toolwire.known.kinds import plain_in
+from toolwire.known.kinds import kinds_of
 from toolwire.model import (
     EMPTY,
     Image,
@@ -52,10 +52,10 @@ def test_a_copy_is_that_of_dataclasses(reply: ModelReply) -> None:
 
 def test_messages_are_plain_by_what_they_hold() -> None:
     said, silent = Message("user", (Text("hello"),)), Message("assistant", ())
-    assert plain_in((said, silent))
-    assert not plain_in((said, Message("user", (Text("a"), Text("b")))))
-    assert not plain_in((Message("user", (Text("a", {"chat": {}}),)),))
-    assert not plain_in((Message("assistant", (ToolUse("c", "f", "{}"),)),))
+    assert Message not in kinds_of((said, silent))
+    assert Message in kinds_of((said, Message("user", (Text("a"), Text("b")))))
+    assert Message in kinds_of((Message("user", (Text("a", {"chat": {}}),)),))
+    assert kinds_of((Message("assistant", (ToolUse("c", "f", "{}"),)),)) == {Message, ToolUse}
 
 
 @every("part", [Text("a"), Refusal("a"), Image("u"), Reasoning("a"), ToolUse("c", "f", "{}"), ToolResult("c", ())])  # fmt: skip

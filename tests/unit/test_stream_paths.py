@@ -28,7 +28,7 @@ from toolwire.pipeline.paths.stream_paths import FastPath, Transcode, allows_fas
 from toolwire.pipeline.scanning.offered_tools import OfferedTools
 from toolwire.pipeline.scanning.preopened import PreopenedMemory, PreopenedReasoning, kind_of
 from toolwire.pipeline.scanning.scan_stage import ScanStage
-from toolwire.pipeline.transforms.unwrapping import UnwrapStage
+from toolwire.pipeline.transforms.block_texts import UnwrapStage
 from toolwire.protocols.chat.reader import ChatReader
 from toolwire.protocols.chat.writer import ChatWriter
 from toolwire.protocols.messages.writer import MessagesWriter

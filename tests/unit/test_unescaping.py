@@ -19,7 +19,7 @@ from toolwire.formats.families import bare_json, messages, qwen, sentinel
 from toolwire.formats.recognised import auto
 from toolwire.model import Message, ModelReply, ModelRequest, Reasoning, ReplyChoice, Text, ToolResult, ToolUse
 from toolwire.pipeline.answers.reply import Reply
-from toolwire.pipeline.transforms.unescaping import UnescapeStage
+from toolwire.pipeline.transforms.block_texts import UnescapeStage
 from toolwire.prompting.transcript import inject
 
 FORMATS = [sentinel.FORMAT, bare_json.FORMAT, messages.FUNCTIONARY, qwen.QWEN3_CODER, auto.FORMAT]

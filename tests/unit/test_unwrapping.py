@@ -12,8 +12,7 @@ from toolwire.events import BlockKind, Close, Delta, Event, Finish, Open, Start
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.engine.results import Escapes
 from toolwire.model import Message, ModelRequest, Text, ToolChoice, ToolResult, ToolUse
-from toolwire.pipeline.transforms.unescaping import UnescapeStage
-from toolwire.pipeline.transforms.unwrapping import UnwrapStage
+from toolwire.pipeline.transforms.block_texts import UnescapeStage, UnwrapStage
 from toolwire.prompting.beside_template import templated
 from toolwire.prompting.transcript import Flatten, inject
 

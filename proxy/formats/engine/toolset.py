@@ -185,11 +185,6 @@ class CutTools(NamedTuple):
     tools: KnownList
     rest: bytes
 
-    @property
-    def marks(self) -> tuple[int, int]:
-        """The numbers of opening brackets and of commas in the tools."""
-        return self.tools.marks
-
 
 class KnownTools:
     """The recent lists of tools, as far as `cache` has room. Large bodies are read in threads, so calls may be

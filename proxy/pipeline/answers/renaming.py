@@ -40,8 +40,8 @@ class Renaming:
             found = find_model(line, self._parent) if line.startswith(b"data:") else None
             if found is not None and self._parent is None:
                 begin, end = found
-                said = line[begin:end]
-                self._known = said, said.removesuffix(_value(line, found)) + self._name
+                member = line[begin:end]
+                self._known = member, member.removesuffix(_value(line, found)) + self._name
             changed.append(line if found is None else self._replaced(line, found))
         return b"".join(changed)
 

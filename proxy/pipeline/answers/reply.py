@@ -39,13 +39,14 @@ from .stages import (
     RewriteStage,
     Stage,
     StageOwner,
+    Watcher,
     WatchStage,
 )
 
 T = TypeVar("T")
 
-CountingFunctions = tuple[FinishFunction, Callable[[Event], None] | None]
-"""The function that adds token counts to the last event, and the function that watches the model's output for it, if
+Counting = tuple[FinishFunction, Watcher | None]
+"""The function that adds token counts to the last event, and the stage that watches the model's output for it, if
 any."""
 
 
@@ -64,7 +65,7 @@ class Reply(web.StreamResponse):
     closed = False
     sealed = False
     """True once the stages of `toolwire.pipeline.transforms.sealing` that the answer needs are declared."""
-    _counting: tuple[Callable[[], CountingFunctions], StageOwner | None] | None = None
+    _counting: tuple[Callable[[], Counting], StageOwner | None] | None = None
     _keeps_bytes = False
     _fills = False
     _always = False
@@ -212,7 +213,7 @@ class Reply(web.StreamResponse):
 
     def count(
         self,
-        counting: Callable[[], CountingFunctions],
+        counting: Callable[[], Counting],
         *,
         keeps_bytes: bool,
         changes: bool = False,
@@ -236,7 +237,7 @@ class Reply(web.StreamResponse):
         yields nothing before the answer is complete."""
         at = len(self.stages)
         if first:
-            early = (WatchStage, FinishStage)
+            early = (Watcher, FinishStage)
             at = next((number for number, stage in enumerate(self.stages) if not isinstance(stage, early)), at)
         self.stages.insert(at, RewriteStage(function, self.owner, holds=holds))
         self._rewritten = True
@@ -279,9 +280,9 @@ class Reply(web.StreamResponse):
         if usage is not None and usage.missing is None:
             return self.stages[:]
         counting, owner = self._counting
-        fill, see = counting()
-        watching = () if see is None else (WatchStage(see, owner),)
-        return [*watching, FinishStage(fill, owner), *self.stages]
+        fill, watcher = counting()
+        stages = [FinishStage(fill, owner), *self.stages]
+        return stages if watcher is None else [watcher, *stages]
 
     async def wire_body(self) -> bytes:
         """Returns the wire bytes of a whole answer. Needs `wire`."""

@@ -84,12 +84,16 @@ class Stage:
         return None
 
 
-class WatchStage(Stage):
-    """Shows every event to one function. An exception in it ends the stream with a `Fault`, or stops the watching
-    (`on_failure: skip`)."""
+class Watcher(Stage):
+    """A stage that sees every event and changes none. Neighbouring deltas may be shown to it late and merged."""
 
     changes = False
     ignores_text = True
+
+
+class WatchStage(Watcher):
+    """Shows every event to one function. An exception in it ends the stream with a `Fault`, or stops the watching
+    (`on_failure: skip`)."""
 
     def __init__(
         self, function: Callable[[Event], None], owner: StageOwner | None, unless: ReplyTest | None = None

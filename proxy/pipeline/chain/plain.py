@@ -170,13 +170,15 @@ def release(request: web.Request, exchange: Exchange) -> None:
     """Frees the bytes of the client's body, because the answer has begun and no server will get them any more. Also
     frees the results for the conversation, unless the cache keeps them for the next request. Code around the gateway
     can still read the request."""
-    for origin in (exchange.received.origin, exchange.request.origin):
-        if origin is not None:
-            origin.free()
-    if exchange.received.past is not None:
-        for value in exchange.body.values():
-            if isinstance(value, KnownItems):
-                value.release()
+    received, asked = exchange.received.origin, exchange.request.origin
+    if asked is not None and asked is not received:
+        asked.free()
+    if received is not None:
+        received.free()
+        if received.past is not None:
+            for value in exchange.body.values():
+                if isinstance(value, KnownItems):
+                    value.release()
     if not is_enclosed(request):
         request._payload = EMPTY_PAYLOAD
         request._cache.pop("content", None)

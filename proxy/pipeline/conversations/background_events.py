@@ -135,7 +135,7 @@ class EventReplay:
         response.headers["X-Accel-Buffering"] = "no"
         await response.prepare(request)
         monitor.attend(lambda: None, lambda _: self._stop())
-        said = asyncio.get_running_loop().time()
+        sent = asyncio.get_running_loop().time()
         while not self._over and not self._stopped:
             try:
                 data = await self._next()
@@ -145,11 +145,11 @@ class EventReplay:
             now = asyncio.get_running_loop().time()
             if data:
                 await response.write(data)
-                said = now
+                sent = now
             elif not self._over:
-                if now - said >= self._silence_s:
+                if now - sent >= self._silence_s:
                     await response.write(KEEPALIVE)
-                    said = now
+                    sent = now
                 await asyncio.sleep(LOOK_S)
         await response.write_eof()
         return response

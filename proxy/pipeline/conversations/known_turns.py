@@ -103,7 +103,7 @@ class KnownTurns:
     ) -> EarlierTurns:
         """Caches the conversation of the `known` turns and of the `turns` after them."""
         number, values = sum([turn.size for turn in turns]), sum([turn.values for turn in turns])
-        weighed = [(turn.messages, turn.said) for turn in turns]
+        weighed = [(turn.messages, turn.wire_form) for turn in turns]
         weight = await offload(number > OFFLOAD_BYTES, bytes_of, weighed) + TURN_BYTES * len(turns)
         past = Past(request.size + number, None if known is None else known.past)
         if known is not None:

@@ -7,7 +7,6 @@ import asyncio
 from hashlib import blake2b
 from typing import Final
 
-from ...known.kinds import kinds_of
 from ...model import ModelRequest, OpaquePart, Part, ToolResult, replace
 from ...protocols.shared.files import PDF, FileContent
 from ...support.cache import BudgetedCache, CacheBudget, weight_of
@@ -34,10 +33,8 @@ class FileTexts:
     async def read(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
         """Returns the request in which each file that the server of the route does not take is replaced by its text, or
         by a note. The same object if there is no such file."""
-        if OpaquePart not in kinds_of(request.messages, request.past):
-            return request
         found = list(files_in(request.messages))
-        flattened = not (exchange.native or exchange.templated)
+        flattened = exchange.tools_by == "gateway"
         if not found and not (flattened and _has_other_media(request)):
             return request
         pool = exchange.route.pool

@@ -36,6 +36,9 @@ ToolsBy = Literal["server", "gateway", "template"]
 """The side that teaches tools and reads calls (docs/adr/0046). `server`: the server does both. `gateway`: the gateway
 does both. `template`: the model's chat template in the server teaches, and the gateway reads."""
 
+TOOLS_BY: Final[Mapping[str, ToolsBy]] = {"native": "server", "template": "template"}
+"""The side that does tools by the mode of a route; `gateway` for all other modes, until `tool_mode` has chosen."""
+
 
 @dataclass(slots=True)
 class Exchange:
@@ -50,9 +53,8 @@ class Exchange:
     prompt, `near` the near misses of the current answer. `state` belongs to middlewares, one entry per class. `replies`
     are all replies so far; the end of the exchange closes them. `over`: the exchange has ended.
     `only_counted`: only the tokens are counted, and no server is asked. `aside`: the answer belongs to no conversation.
-    `failure` is the error with which it ended. `tools_by`: the side that does tools, if the route's `mode` leaves that
-    open. `constrained`: the server enforces calls. `headers` are those of the client's request. `background`: the
-    answer continues without its client.
+    `failure` is the error with which it ended. `tools_by`: the side that does tools. `constrained`: the server enforces
+    calls. `headers` are those of the client's request. `background`: the answer continues without its client.
     """
 
     id: str
@@ -77,21 +79,10 @@ class Exchange:
     constrained: bool = False
     failure: GatewayError | None = None
     endings: list[Callable[[], None]] = field(default_factory=list)
-    tools_by: ToolsBy | None = None
+    tools_by: ToolsBy = "gateway"
     headers: Mapping[str, str] = EMPTY
     background: BackgroundRun | None = None
     _options: WriteOptions | None = field(default=None, init=False, repr=False)
-
-    @property
-    def native(self) -> bool:
-        """True if the server gets the tools and makes the calls; the gateway teaches nothing (R24.1)."""
-        return self.tools_by == "server" or (self.tools_by is None and self.route.options.mode == "native")
-
-    @property
-    def templated(self) -> bool:
-        """True if the server gets the tools for the model's chat template, and the gateway finds the calls in the
-        answer's text (R31.1)."""
-        return self.tools_by == "template" or (self.tools_by is None and self.route.options.mode == "template")
 
     @property
     def untouched(self) -> bool:

@@ -101,7 +101,7 @@ async def admit(request: web.Request, *, limited: bool = True, counted: bool = F
             slot = await admission.enter(request.get(API_KEY), client, arriving, counted=counted)
         yield AdmittedRequest(request, share, slot, monitor)
     except asyncio.CancelledError:
-        reason = monitor.stopped()
+        reason = monitor.stop_reason()
         if reason is None or request.writer.output_size:
             raise
         raise reason from None

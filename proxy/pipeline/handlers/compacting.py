@@ -27,9 +27,10 @@ class Compacting(Delivery):
 
     def __init__(self, serving: Serving, protocol: ClientSide) -> None:
         super().__init__(serving, protocol)
-        self._read = self._asked
+        self._read = self._read_compaction
 
-    def _asked(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
+    def _read_compaction(self, body: Mapping[str, Any], raw: bytes) -> ModelRequest:
+        """Returns the request that asks the model for a summary of the conversation in `body`."""
         self._protocol.read_request(body, raw)  # checked like any other body
         asking = self._protocol.compacting(body)
         return self._protocol.read_request(asking, dump(asking))
@@ -42,9 +43,9 @@ class Compacting(Delivery):
         return exchange
 
     async def _answered(self, exchange: Exchange, reply: Reply) -> web.Response:
-        said = await reply.whole()
+        answer = await reply.whole()
         messages = exchange.received.messages if exchange.conversation is None else exchange.conversation
-        body = self._protocol.write_compacted(said, messages)
-        note_usage(exchange, said.usage, reply)
+        body = self._protocol.write_compacted(answer, messages)
+        note_usage(exchange, answer.usage, reply)
         headers = {name: value for name, value in reply.headers.items() if name.lower().startswith("x-")}
         return web.Response(body=body, content_type="application/json", headers=headers)

@@ -139,7 +139,7 @@ async def delete_item(request: web.Request) -> web.StreamResponse:
 
 def check_room(form: ConversationForm, turn: StoredTurn, config: StoreConfig) -> None:
     """Raises `ClientFault` `request_too_large` if a conversation holds more than the store's limits allow."""
-    number, size = len(form.items_of(turn)), len(turn.said) if isinstance(turn.said, bytes) else turn.size
+    number, size = len(form.items_of(turn)), len(turn.wire_form) if isinstance(turn.wire_form, bytes) else turn.size
     for has, most, what in (
         (number, config.conversation_items, "items"),
         (size, config.conversation_bytes, "bytes"),

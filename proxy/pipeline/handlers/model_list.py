@@ -68,8 +68,8 @@ def _listed(route: Route, name: str, created: int) -> ListedModel:
     smallest one, because any of the servers may answer."""
     contexts = []
     for member in route.pool.members:
-        said = member.endpoint.identity
-        served = None if said is None else said.find(member.name_of(name, route.config.upstream_model))
+        identity = member.endpoint.identity
+        served = None if identity is None else identity.find(member.name_of(name, route.config.upstream_model))
         contexts.append(None if served is None else served.context)
     known = [context for context in contexts if context]
     takes = route.pool.capabilities

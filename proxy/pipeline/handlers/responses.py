@@ -152,7 +152,7 @@ async def _turn(request: web.Request, *, limited: bool = True) -> AsyncIterator[
 
 async def send_turn(asked: AdmittedRequest, turn: StoredTurn, write: Callable[[], bytes]) -> web.StreamResponse:
     """Sends the body that `write` returns. A large turn is written in a thread."""
-    large = max(turn.size, len(turn.said)) > OFFLOAD_BYTES or len(turn.messages) > OFFLOAD_MESSAGES
+    large = max(turn.size, len(turn.wire_form)) > OFFLOAD_BYTES or len(turn.messages) > OFFLOAD_MESSAGES
     body = await offload(large, write)
     return await asked.send(web.Response(body=body, content_type="application/json"))
 

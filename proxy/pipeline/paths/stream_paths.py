@@ -33,7 +33,7 @@ from ...upstream.servers.private_data import NOTHING, PrivateData
 from ...upstream.servers.upstream_errors import clean_error
 from ..answers.reply import Reply
 from ..answers.stage_chain import StageChain
-from ..answers.stages import Stage, WatchStage
+from ..answers.stages import Stage, Watcher
 from ..exchange.request_state import Exchange
 from ..scanning.scan_stage import ScanStage
 from .relay import Relay
@@ -226,14 +226,14 @@ class FastPath(Transcode):
             self._gate.watch(self._leaks.prose)
         self._scan: ScanStage | None = None
         self._after = 0  # the number of the stage after the scanner
-        self._watching: list[WatchStage] = []  # watching stages before the scanner
-        self._watching_shown: list[WatchStage] = []  # and after it, or all if there is no scanner
+        self._watching: list[Watcher] = []  # watching stages before the scanner
+        self._watching_shown: list[Watcher] = []  # and after it, or all if there is no scanner
         self._waiting: list[Stage] = []
         for number, stage in enumerate(chain.stages, 1):
             if isinstance(stage, ScanStage):
                 self._scan, self._after = stage, number
                 self._watching, self._watching_shown = self._watching_shown, []
-            elif isinstance(stage, WatchStage):
+            elif isinstance(stage, Watcher):
                 self._watching_shown.append(stage)
             elif isinstance(stage, Stage) and type(stage).waits_in is not Stage.waits_in:
                 self._waiting.append(stage)
@@ -335,7 +335,7 @@ class FastPath(Transcode):
             self._texts.wrote(self._shown, frames, given)
 
 
-def _show(watching: Sequence[WatchStage], block: int, text: str) -> None:
+def _show(watching: Sequence[Watcher], block: int, text: str) -> None:
     """Shows text that bypassed events to these stages. Raises the `GatewayError` with which a stage ends the answer."""
     for stage in watching:
         last = stage.feed([Delta(block, text)])[-1]

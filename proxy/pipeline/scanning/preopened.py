@@ -233,12 +233,12 @@ def _stands_apart(text: str, at: int, end: int) -> bool:
     head, tail = text[begins:at], text[end : min(len(text) if ends < 0 else ends, end + LINE_CHARS)]
     if _goes_on(tail) or _is_quoted(head, tail):
         return False
-    said = head.rstrip()
-    if not said:
+    before = head.rstrip()
+    if not before:
         return len(head) < 4 and "\t" not in head  # four spaces or a tab begin a block of code
-    if said == head:
+    if before == head:
         return True
-    return said.rstrip(_CLOSING)[-1:] in tuple(_ENDS) and not _LIST.fullmatch(said)
+    return before.rstrip(_CLOSING)[-1:] in tuple(_ENDS) and not _LIST.fullmatch(before)
 
 
 def _goes_on(tail: str) -> bool:

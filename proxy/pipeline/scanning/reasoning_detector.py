@@ -37,22 +37,22 @@ class ReasoningDetector:
         self, preopened: PreopenedReasoning, pairs: Sequence[Pair], factory: ScannerFactory, room: int
     ) -> None:
         self.whole = preopened.whole
-        """True if the answers are judged when they are complete (`gathered`)."""
+        """True if the answers are judged when they are complete (`when_complete`)."""
         self.inside: dict[int, Pair] = {}
         """The tags inside which answers begin without an opening tag, by answer."""
-        self.said: dict[int, list[str]] = {}
+        self.scanned_texts: dict[int, list[str]] = {}
         """The text of streams that went to the scanners, as long as it may have to be scanned again; by answer."""
         self._preopened = preopened
         self._pairs = pairs
         self._openers, self._closers, self._firsts, self._size, self._starts = factory.plan.marks
         self._factory = factory
         self.room = room
-        """Characters that may still be buffered in `said`."""
+        """Characters that may still be buffered in `scanned_texts`."""
         self._buffered: list[Event] = []
-        self._thought: frozenset[int] = frozenset()  # answers whose reasoning the server marked itself
+        self._marked: frozenset[int] = frozenset()  # answers whose reasoning the server marked itself
         self._called: frozenset[int] = frozenset()  # answers whose calls the server made itself
 
-    def leaves(self, text: str) -> bool:
+    def surely_begins_outside(self, text: str) -> bool:
         """Returns True if a whole answer with this text certainly did not begin inside a reasoning block."""
         return self._preopened.pair is None and not self._is_closed(text)
 
@@ -63,18 +63,18 @@ class ReasoningDetector:
                 return any(closer in text for closer in self._closers)
         return False
 
-    def thinks(self, choice: int) -> None:
+    def note_reasoning(self, choice: int) -> None:
         """Notes that the server has marked reasoning of this answer."""
-        self._thought |= {choice}
+        self._marked |= {choice}
 
-    def calls(self, choice: int) -> None:
+    def note_call(self, choice: int) -> None:
         """Notes that the server has made a call in this answer."""
         self._called |= {choice}
 
     # --- whole answers
     # --------------------------------------------------------------------------------------------------
 
-    def gathered(self, events: list[Event]) -> list[Event]:
+    def when_complete(self, events: list[Event]) -> list[Event]:
         """Buffers events. Returns all of them when the answers are complete, else none. The tags in `inside` are known
         then."""
         self._buffered += events
@@ -82,17 +82,19 @@ class ReasoningDetector:
             return []
         events, self._buffered = self._buffered, []
         last = events[-1]
-        if isinstance(last, Finish) and not self.leaves("".join([e.text for e in events if isinstance(e, Delta)])):
-            self._foresee(events, last)
+        if isinstance(last, Finish) and not self.surely_begins_outside(
+            "".join([e.text for e in events if isinstance(e, Delta)])
+        ):
+            self._decide_all(events, last)
         return events
 
-    def foresee(self, text: str, reason: str) -> None:
+    def decide_by_whole(self, text: str, reason: str) -> None:
         """Decides whether the only answer began inside a reasoning block, before its complete `text` is scanned.
         `reason` is its finish reason."""
-        if not self.leaves(text) and text.strip(SPACE):
-            self._foresee_one(0, text, Finish(reason))
+        if not self.surely_begins_outside(text) and text.strip(SPACE):
+            self._decide_one(0, text, reason)
 
-    def _foresee(self, events: list[Event], last: Finish) -> None:
+    def _decide_all(self, events: list[Event], last: Finish) -> None:
         texts: dict[int, list[str]] = {}
         choices: dict[int, int] = {}
         for event in events:
@@ -100,17 +102,17 @@ class ReasoningDetector:
                 choices[event.block] = event.choice
                 texts.setdefault(event.choice, [])
             elif isinstance(event, Open) and event.kind is BlockKind.REASONING and event.choice not in texts:
-                self.thinks(event.choice)
+                self.note_reasoning(event.choice)
             elif isinstance(event, Open) and event.kind is BlockKind.TOOL_CALL:
-                self.calls(event.choice)
+                self.note_call(event.choice)
             elif isinstance(event, Delta) and event.block in choices:
                 texts[choices[event.block]].append(event.text)
         for choice, pieces in texts.items():
             text = "".join(pieces)
-            if choice not in self._thought and text.strip(SPACE):
-                self._foresee_one(choice, text, last)
+            if choice not in self._marked and text.strip(SPACE):
+                self._decide_one(choice, text, reason_of(last, choice))
 
-    def _foresee_one(self, choice: int, text: str, last: Finish) -> None:
+    def _decide_one(self, choice: int, text: str, reason: str) -> None:
         learned = self._preopened.pair
         opens = learned is not None and text.lstrip(SPACE).startswith(self._openers)
         if learned is not None and not opens and self._closes(text, learned):
@@ -121,29 +123,29 @@ class ReasoningDetector:
         if pair is not None:
             self.inside[choice] = pair
             self._preopened.found(pair, "moved")
-        elif learned is not None and (opens or reason_of(last, choice) != "length"):
+        elif learned is not None and (opens or reason != "length"):
             self._preopened.wrong(learned)
 
     # --- streams
     # --------------------------------------------------------------------------------------------------------
 
     def begin(self, choice: int) -> bool:
-        """Begins the text of an answer. Returns True if `seen` has to decide from its first characters whether it
-        begins inside a reasoning block."""
-        if self.whole or choice in self._thought:
+        """Begins the text of an answer. Returns True if `decide_by_head` has to decide from its first characters
+        whether it begins inside a reasoning block."""
+        if self.whole or choice in self._marked:
             return False
         if self.room >= 0:
-            self.said[choice] = []
+            self.scanned_texts[choice] = []
         return True
 
     def forget(self) -> None:
         """Drops all buffered text, because it exceeds the limit."""
-        self.said.clear()
+        self.scanned_texts.clear()
 
-    def seen(self, choice: int, head: str) -> bool:
+    def decide_by_head(self, choice: int, head: str) -> bool:
         """Decides from the first characters of an answer whether it begins inside a reasoning block. Returns False if
         more text is needed."""
-        if self.whole or choice in self._thought:
+        if self.whole or choice in self._marked:
             return True
         learned = self._preopened.pair
         word = head[:HEAD_CHARS].lstrip(SPACE)
@@ -154,21 +156,21 @@ class ReasoningDetector:
         if is_undecided(head, learned, self._pairs):
             return False
         if word.startswith(self._openers):
-            self.said.pop(choice, None)
+            self.scanned_texts.pop(choice, None)
             if learned is not None:
                 self._preopened.wrong(learned)
         elif learned is not None:
             self.inside[choice] = learned
         elif (pair := closes_at_once(head, self._pairs)) is not None:
-            self.said.pop(choice, None)
+            self.scanned_texts.pop(choice, None)
             self.inside[choice] = pair
             self._preopened.found(pair, "moved")
         return True
 
-    def look_back(self, choice: int, *, truncated: bool) -> str | None:
+    def decide_at_end(self, choice: int, *, truncated: bool) -> str | None:
         """Decides at the end of an answer whether it began inside a reasoning block. If its stream was sent as
         reasoning and no tag closed it, returns the text to scan again; else None."""
-        text = "".join(self.said.pop(choice))
+        text = "".join(self.scanned_texts.pop(choice))
         inside = self.inside.get(choice)
         if not text.strip(SPACE):
             return None
@@ -197,8 +199,8 @@ class ReasoningDetector:
         outside of reasoning."""
         if not self._is_closed(text) or not may_be_preopened(text, self._pairs):
             return None
-        said = text_before_reasoning(self._factory.events_of(text))
-        return closes_thoughts(said + BLOCK if choice in self._called else said, self._pairs)
+        before = text_before_reasoning(self._factory.events_of(text))
+        return closes_thoughts(before + BLOCK if choice in self._called else before, self._pairs)
 
     def _closes(self, text: str, pair: Pair) -> bool:
         """Returns True if an answer that begins inside `pair` closes it. A closing tag in the arguments of a call is

@@ -107,7 +107,7 @@ class ScanStage(Stage):
         if preopened is not None and factory.plan.pairs:
             self._detector = ReasoningDetector(preopened, factory.plan.pairs, factory, limits.block_bytes)
         self._inside: Mapping[int, Pair] = {} if self._detector is None else self._detector.inside
-        self._said: Mapping[int, list[str]] = {} if self._detector is None else self._detector.said
+        self._scanned_texts: Mapping[int, list[str]] = {} if self._detector is None else self._detector.scanned_texts
         self.later: list[Event] = []
         self._working = False
         self._large = False  # True if a scanner holds a large block
@@ -121,9 +121,9 @@ class ScanStage(Stage):
         self.scanned_bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if self.scanned_bytes - self._looked > _LARGE:
             self._look()
-        said = self._said.get(self._texts[block].choice) if self._said else None
-        if said is not None and self._detector is not None:
-            said.append(text)
+        scanned = self._scanned_texts.get(self._texts[block].choice) if self._scanned_texts else None
+        if scanned is not None and self._detector is not None:
+            scanned.append(text)
             self._detector.room -= len(text)
             if self._detector.room < 0:
                 self._detector.forget()
@@ -136,7 +136,7 @@ class ScanStage(Stage):
         return None if self._waiting is not None and self._waiting.holds(answer.choice) else answer.scanner
 
     def whole(self, reply: ModelReply) -> ModelReply | None:
-        return reply if self._has_nothing(reply) else self._one_text(reply)
+        return reply if self._has_nothing(reply) else self._scan_one_text(reply)
 
     def _has_nothing(self, reply: ModelReply) -> bool:
         """Returns True if each answer is one text in which neither a call nor reasoning begins."""
@@ -147,24 +147,24 @@ class ScanStage(Stage):
                     return False  # a large text is scanned in a thread
                 if not stays_unchanged(part.text, plan.signs, plan.names):
                     return False
-                if self._detector is not None and not self._detector.leaves(part.text):
+                if self._detector is not None and not self._detector.surely_begins_outside(part.text):
                     return False
         return True
 
-    def _one_text(self, reply: ModelReply) -> ModelReply | None:
+    def _scan_one_text(self, reply: ModelReply) -> ModelReply | None:
         """Scans the only answer if it is one text of ordinary size, the usual case; else returns None."""
         parts = reply.choices[0].parts if len(reply.choices) == 1 else ()
         if self._waiting is not None or self._stops or self._streamed or len(parts) != 1:
             return None
-        (choice,), (said,) = reply.choices, parts
-        if type(said) is not Text or said.extra or not 0 < len(said.text) <= _LARGE:
+        (choice,), (part,) = reply.choices, parts
+        if type(part) is not Text or part.extra or not 0 < len(part.text) <= _LARGE:
             return None
         if self._detector is not None:
-            self._detector.foresee(said.text, choice.reason)
+            self._detector.decide_by_whole(part.text, choice.reason)
         answer = self._texts[0] = self._answer(0)
         self._open(answer)
-        self.note_text(0, said.text)
-        found = self._scan(answer, said.text)
+        self.note_text(0, part.text)
+        found = self._scan(answer, part.text)
         if not self._over:
             found += self._finish(answer, truncated=choice.reason not in FinishReason.WHOLE)
         if found and isinstance(last := found[-1], Fault):
@@ -182,7 +182,7 @@ class ScanStage(Stage):
             if not working and any(type(event) is Delta and len(event.text) > _LARGE for event in events):
                 self.later += events
                 return []
-            events = detector.gathered(events)
+            events = detector.when_complete(events)
         out: list[Event] = []
         for index, event in enumerate(events):
             if self._over:
@@ -202,13 +202,13 @@ class ScanStage(Stage):
                         self._open(answer)
                 case Open(kind=BlockKind.REASONING):
                     if detector is not None:
-                        detector.thinks(event.choice)
+                        detector.note_reasoning(event.choice)
                     out.append(event)
                 case Open(kind=BlockKind.TOOL_CALL):
                     if self._waiting is not None:
                         out += self._without_calls(self._answer(event.choice), self._waiting)
                     if detector is not None:
-                        detector.calls(event.choice)
+                        detector.note_call(event.choice)
                     out.append(event)
                 case Close() if event.block in self._texts:
                     if self._keeps_blocks:
@@ -217,8 +217,8 @@ class ScanStage(Stage):
                     for answer in [one for one in self._answers.values() if one.is_open]:
                         truncated = reason_of(event, answer.choice) not in FinishReason.WHOLE
                         out += self._finish(answer, truncated=truncated)
-                        if answer.choice in self._said and detector is not None and not self._over:
-                            again = detector.look_back(answer.choice, truncated=truncated)
+                        if answer.choice in self._scanned_texts and detector is not None and not self._over:
+                            again = detector.decide_at_end(answer.choice, truncated=truncated)
                             out += self._read_again(answer, again) if again is not None else ()
                     out += self._ended(_without_probabilities(event) if event.choices else event)
                 case Fault():
@@ -337,7 +337,7 @@ class ScanStage(Stage):
     def _begin(self, answer: _Answer, head: str) -> bool:
         """Chooses the scanner of an answer by the beginning of its text. Returns False if more text is needed."""
         detector = self._detector
-        if detector is not None and not detector.seen(answer.choice, head):
+        if detector is not None and not detector.decide_by_head(answer.choice, head):
             return False
         trim = True
         if answer.choice not in self._inside and not self._grammar.syntaxes:

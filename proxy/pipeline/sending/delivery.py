@@ -49,7 +49,7 @@ from ...upstream.servers.hops import HEADER, HOPS, read_hops
 from ..answers.reply import Reply
 from ..chain.middleware import Handler
 from ..chain.plain import HttpFault, set_unread_body
-from ..exchange.request_state import EXCHANGE, Exchange
+from ..exchange.request_state import EXCHANGE, TOOLS_BY, Exchange
 from ..exchange.response_head import ADDED_HEADERS, REQUEST_ID, TIMED, move_head, request_id
 from ..exchange.routing import Route, Router
 from ..paths.whole import own_response
@@ -326,7 +326,7 @@ class Delivery:
         except GatewayError as fault:
             error = fault
         except asyncio.CancelledError:
-            reason = monitor.stopped()
+            reason = monitor.stop_reason()
             if reason is None or request.writer.output_size:  # an error response would end up inside the answer
                 raise
             error = reason
@@ -419,6 +419,7 @@ class Delivery:
             record,
             owner=owner,
             key=key,
+            tools_by=TOOLS_BY.get(route.options.mode, "gateway"),
             headers=request.headers,
         )
 

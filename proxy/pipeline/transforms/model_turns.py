@@ -30,8 +30,8 @@ class LoopState:
 
     def __init__(self) -> None:
         self.started = False
-        self.said = False
-        """True if an earlier round had output."""
+        self.has_text = False
+        """True if an earlier round had visible text, which an empty line separates from the next one."""
         self.usage: Usage | None = None
         self._blocks = 0
 
@@ -82,7 +82,7 @@ class ModelTurn:
         self._clients: list[Open] = []
         self._marked: str | None = None
         self._holds = False
-        self._said = False
+        self._has_text = False
 
     @property
     def asks_client(self) -> bool:
@@ -99,7 +99,7 @@ class ModelTurn:
             if isinstance(event, Finish):
                 self.finish, self.over = event, True
                 self._state.count(event.usage)
-                self._state.said = self._state.said or self._said
+                self._state.has_text = self._state.has_text or self._has_text
                 self._read_calls()
             elif isinstance(event, Fault):
                 self.over = True
@@ -127,8 +127,8 @@ class ModelTurn:
 
     def parts(self) -> tuple[Part, ...]:
         """Returns the text, the refusals and the gateway's calls of this answer, for the model's next round."""
-        said = self._folding.reply().choices[0].parts
-        return tuple(part for part in said if isinstance(part, Text | Refusal) or part in self.calls)
+        parts = self._folding.reply().choices[0].parts
+        return tuple(part for part in parts if isinstance(part, Text | Refusal) or part in self.calls)
 
     def _shown(self, event: Event) -> Event | None:
         match event:
@@ -142,9 +142,9 @@ class ModelTurn:
                 if number is None:
                     return None
                 text = event.text
-                if event.block in self._texts and not self._said and text.strip():
-                    self._said = True
-                    text = BREAK + text if self._state.said and not self._exposes else text
+                if event.block in self._texts and not self._has_text and text.strip():
+                    self._has_text = True
+                    text = BREAK + text if self._state.has_text and not self._exposes else text
                 return Delta(number, text, event.extra)
             case Close():
                 opened = self._ours.get(event.block)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ...events import BlockKind, Close, Delta, Event, Open
-from ...model import EMPTY, Extra, ModelReply, Part, Reasoning, ToolUse, fields_of, merged, replace
+from ...model import EMPTY, Extra, ModelReply, Reasoning, ToolUse, fields_of, merged
 from ...protocols.base import ClientSide, ServerSide
 from ...protocols.shared.opaque_reasoning import CALL, SERVER, SealedContent, with_server, without_opaque
 from ..answers.reply import Reply
@@ -75,27 +75,14 @@ class Marking(Stage):
         self._moves = moves
         self._inserted = 0  # number of inserted blocks, negated
 
-    def whole(self, reply: ModelReply) -> ModelReply:
-        if not any(
+    def whole(self, reply: ModelReply) -> ModelReply | None:
+        """See `Stage`. Nothing is marked in an answer without opaque fields."""
+        opaque = any(
             isinstance(part, Reasoning | ToolUse) and not self._opaque.isdisjoint(fields_of(part.extra, self._protocol))
             for choice in reply.choices
             for part in choice.parts
-        ):
-            return reply
-        return replace(reply, choices=tuple(replace(one, parts=self._parts(one.parts)) for one in reply.choices))
-
-    def _parts(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-        out: list[Part] = []
-        for part in parts:
-            if isinstance(part, ToolUse):
-                before, extra = self._of_call(part.extra)
-                if before:
-                    out.append(Reasoning("", before))
-                part = replace(part, extra=extra)
-            elif isinstance(part, Reasoning):
-                part = replace(part, extra=self._marked(part.extra))
-            out.append(part)
-        return tuple(out)
+        )
+        return None if opaque else reply
 
     def feed(self, events: list[Event]) -> list[Event]:
         out: list[Event] = []
@@ -159,23 +146,15 @@ class Sealing(Stage):
         """See `Stage`: the text of reasoning is sealed."""
         return self._holds_text and block in self._blocks
 
-    def whole(self, reply: ModelReply) -> ModelReply:
-        if not any(
+    def whole(self, reply: ModelReply) -> ModelReply | None:
+        """See `Stage`. Nothing is sealed in an answer without reasoning and without opaque fields."""
+        sealable = any(
             (isinstance(part, Reasoning) and (self._wanted or SERVER in part.extra))
             or (isinstance(part, ToolUse) and SERVER in part.extra)
             for choice in reply.choices
             for part in choice.parts
-        ):
-            return reply
-        choices = [replace(one, parts=tuple(map(self._part, one.parts))) for one in reply.choices]
-        return replace(reply, choices=tuple(choices))
-
-    def _part(self, part: Part) -> Part:
-        if isinstance(part, Reasoning):
-            return replace(part, extra=self._reasoning(part.extra, part.text))
-        if isinstance(part, ToolUse) and SERVER in part.extra:
-            return replace(part, extra=self._call(part.extra))
-        return part
+        )
+        return None if sealable else reply
 
     def feed(self, events: list[Event]) -> list[Event]:
         out: list[Event] = []
@@ -211,9 +190,9 @@ class Sealing(Stage):
         if (server and not (self._own or of_call)) or not (server or (self._wanted and text)):
             return extra
         fields = fields_of(extra[CALL] if of_call else extra, self._protocol) if server else EMPTY
-        said = text if self._holds_text and not of_call else None
+        carried_text = text if self._holds_text and not of_call else None
         shown = self._without_opaque(extra)
-        sealed = self._seal(SealedContent(said, self._protocol, fields, of_call), server)
+        sealed = self._seal(SealedContent(carried_text, self._protocol, fields, of_call), server)
         if sealed is None:
             return shown
         return merged(shown, {self._client.name: self._client.carried(sealed, BARE if of_call else fields)})

@@ -36,12 +36,12 @@ class Stops(NamedTuple):
     own: tuple[str, ...]
 
 
-def divided(asked: tuple[str, ...], takes: Capabilities, wire: ServerSide | None, *, unsaid: bool) -> Stops:
+def divide_stops(asked: tuple[str, ...], takes: Capabilities, wire: ServerSide | None, *, unreported: bool) -> Stops:
     """Divides the client's sequences between gateway and server. `takes` and `wire` are the server's capabilities and
-    protocol. `unsaid`: the client wants to know which sequence matched, and the server would not tell."""
+    protocol. `unreported`: the client wants to know which sequence matched, and the server would not tell."""
     room = ANY_NUMBER if wire is None or wire.stops is None else wire.stops
     most = room if takes.stop_sequences is None or not room else takes.stop_sequences
-    server = () if unsaid else asked if len(asked) <= most else tuple(dict.fromkeys(asked))[:most]
+    server = () if unreported else asked if len(asked) <= most else tuple(dict.fromkeys(asked))[:most]
     gateway = tuple(sequence for sequence in asked if sequence and sequence not in server)
     own = () if wire is None else tuple(sequence for sequence in wire.own_stops if sequence not in asked)
     return Stops(server, gateway, own if len(server) + len(own) > min(room, most) else ())
@@ -173,13 +173,13 @@ class StopStage(Stage):
         number = max(len(finish.others), len(finish.choices) - 1, *self._ended) + 1
         reasons = [finish.reason, *finish.others]
         reasons += [finish.reason] * (number - len(reasons))
-        said = [dict(finish.ending(choice)) for choice in range(number)]
+        extras = [dict(finish.ending(choice)) for choice in range(number)]
         for choice, sequence in self._ended.items():
             reasons[choice] = FinishReason.STOP
-            said[choice].pop("logprobs", None)  # they include tokens that the client does not get
+            extras[choice].pop("logprobs", None)  # they include tokens that the client does not get
             if sequence not in self._own:
-                said[choice]["stop_sequence"] = sequence
-        named = tuple(said) if any(said) else ()
+                extras[choice]["stop_sequence"] = sequence
+        named = tuple(extras) if any(extras) else ()
         return Finish(reasons[0], finish.usage, tuple(reasons[1:]), finish.extra, named)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ...errors import GatewayError
 from ...events import BlockKind, Delta, Event, Fault, Finish, Open, Start
 from ...events import Opaque as OpaqueEvent
-from ...model import ModelReply, OpaquePart, ReplyChoice, Text, replace
+from ...model import OpaquePart
 from ..answers.stages import Stage
 
 
@@ -41,8 +41,3 @@ class Summarising(Stage):
         except GatewayError as error:
             return [Fault(error)]
         return [OpaqueEvent(part.protocol, part.payload), last]
-
-    def whole(self, reply: ModelReply) -> ModelReply:
-        first = reply.choices[0] if reply.choices else ReplyChoice(())
-        part = self._make("".join(part.text for part in first.parts if isinstance(part, Text)))
-        return replace(reply, choices=(replace(first, parts=(part,)),))

@@ -241,8 +241,18 @@ class _ChoiceBlocks:
     the garbage collector could free such a cycle."""
 
     __slots__ = (
-        *("_detail", "_drafts", "_ends_in_prose", "_has_reasoned", "_only_details", "_opaque", "_prose"),
-        *("ending", "index", "is_broken", "lacks_name", "reason"),
+        "_detail",
+        "_drafts",
+        "_ends_in_prose",
+        "_has_reasoned",
+        "_only_details",
+        "_opaque",
+        "_prose",
+        "ending",
+        "index",
+        "is_broken",
+        "lacks_name",
+        "reason",
     )
 
     def __init__(self, index: int) -> None:

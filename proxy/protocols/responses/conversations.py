@@ -31,8 +31,8 @@ class ResponsesConversations(ConversationForm):
 
     def new(self, owner: str, metadata: Mapping[str, Any], items: Items, created: float, expires: float) -> StoredTurn:
         ident = f"{PREFIX}{token_hex(24)}"
-        said = _stored_form(metadata, items)
-        return StoredTurn(id=ident, owner=owner, status="kept", created=created, expires=expires, said=said)
+        form = _stored_form(metadata, items)
+        return StoredTurn(id=ident, owner=owner, status="kept", created=created, expires=expires, wire_form=form)
 
     def is_conversation(self, turn: StoredTurn | None) -> bool:
         return turn is not None and turn.status == "kept" and turn.id.startswith(PREFIX)
@@ -49,10 +49,10 @@ class ResponsesConversations(ConversationForm):
     def changed(
         self, turn: StoredTurn, expires: float, *, items: Items | None = None, metadata: Mapping[str, Any] | None = None
     ) -> StoredTurn:
-        said = _stored_form(
+        form = _stored_form(
             self.metadata_of(turn) if metadata is None else metadata, self.items_of(turn) if items is None else items
         )
-        return replace(turn, input=(), said=said, expires=max(expires, turn.expires))
+        return replace(turn, input=(), wire_form=form, expires=max(expires, turn.expires))
 
     def appended(self, turn: StoredTurn, new: Items, expires: float) -> StoredTurn:
         there = {item["id"] for item in self.items_of(turn)}
@@ -89,8 +89,8 @@ class ResponsesConversations(ConversationForm):
 
 
 def stored_value(turn: StoredTurn) -> Mapping[str, Any]:
-    """Returns the stored form of a turn or a conversation (`StoredTurn.said`) as JSON."""
-    value: Mapping[str, Any] = load(turn.whole_said) if isinstance(turn.said, bytes) else turn.said
+    """Returns the stored form of a turn or a conversation (`StoredTurn.wire_form`) as JSON."""
+    value: Mapping[str, Any] = load(turn.whole_wire_form) if isinstance(turn.wire_form, bytes) else turn.wire_form
     return value
 
 

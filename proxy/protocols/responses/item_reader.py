@@ -41,8 +41,21 @@ class ItemReader:
     """One output item: its open block, and what was already emitted of it."""
 
     __slots__ = (
-        *("_answer", "_block", "_draft", "_opened_fields", "_place", "_shown", "announced", "ident", "index"),
-        *("is_complete", "is_finished", "kind", "name", "use", "wire"),
+        "_answer",
+        "_block",
+        "_draft",
+        "_opened_fields",
+        "_place",
+        "_shown",
+        "announced",
+        "ident",
+        "index",
+        "is_complete",
+        "is_finished",
+        "kind",
+        "name",
+        "use",
+        "wire",
     )
 
     def __init__(self, answer: AnswerBlocks, index: int) -> None:

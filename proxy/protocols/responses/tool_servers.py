@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ...errors import ClientFault, quote
-from ...known.kinds import plain_in
+from ...known.kinds import kinds_of
 from ...model import (
     EMPTY,
     Message,
@@ -122,7 +122,7 @@ class ResponsesToolServers(ToolServerForm):
         return others, ()
 
     def history(self, body: Mapping[str, Any], messages: tuple[Message, ...]) -> ToolServerHistory:
-        if plain_in(messages) or (history := _History(messages)).knows_nothing:
+        if Message not in kinds_of(messages) or (history := _History(messages)).knows_nothing:
             return ToolServerHistory(messages)
         _check_approvals(body, history)
         return history.read()

@@ -1,6 +1,6 @@
 """Stored conversations of Responses, for the middleware `conversation`.
 
-A turn is stored in the form of this protocol (`StoredTurn.said`): `input` as the client sent it, and the response
+A turn is stored in the form of this protocol (`StoredTurn.wire_form`): `input` as the client sent it, and the response
 object `resource` as the bytes that the client got. The messages of the conversation are made from them when the turn is
 read. Messages are stored only if items cannot express them, because parts have fields of other protocols.
 """
@@ -57,10 +57,10 @@ class ResponsesTurns(TurnForm):
 
     def reduced(self, turn: StoredTurn) -> StoredTurn:
         """Returns a turn with only its input and its output: the response object also echoes the request's tools."""
-        if not turn.said:
+        if not turn.wire_form:
             return turn
-        said = stored_value(turn)
-        return replace(turn, said={"input": said["input"], "resource": {"output": said["resource"]["output"]}})
+        stored = stored_value(turn)
+        return replace(turn, wire_form={"input": stored["input"], "resource": {"output": stored["resource"]["output"]}})
 
     def with_tools(self, request: ModelRequest, body: Mapping[str, Any], earlier: Sequence[StoredTurn]) -> ModelRequest:
         inputs, _ = fold_items(request.past, "responses.carrying", earlier, True, _carrying)
@@ -88,14 +88,14 @@ class ResponsesTurns(TurnForm):
                 yield ident, item
 
     def resolve_references(
-        self, body: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]], said: Container[str]
+        self, body: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]], present: Container[str]
     ) -> tuple[Mapping[str, Any], tuple[Message, ...]]:
         """Returns the body with each `item_reference` replaced by its item; unknown references stay and are ignored
         (R8.2)."""
         items = [
             found.get(item.get("id", ""), item) if _refers(item) else item
             for item in whole_items(own_items(body))
-            if not (_refers(item) and item.get("id") in said)
+            if not (_refers(item) and item.get("id") in present)
         ]
         return {**body, "input": items}, read_items(items)
 
@@ -130,9 +130,9 @@ class ResponsesTurns(TurnForm):
         return _with_input(replace(turn, status="queued"), "queued", options, written), b"".join(frames)
 
     def ended(self, turn: StoredTurn, status: Literal["failed", "cancelled"], error: GatewayError | None) -> StoredTurn:
-        said = stored_value(turn)
-        shown = {**said["resource"], "status": status, "error": None if error is None else response_error(error)}
-        return _stored(turn, status, dump_in_pieces({"input": said["input"], "resource": shown}))
+        stored = stored_value(turn)
+        shown = {**stored["resource"], "status": status, "error": None if error is None else response_error(error)}
+        return _stored(turn, status, dump_in_pieces({"input": stored["input"], "resource": shown}))
 
     def last_frame(self, turn: StoredTurn, number: int) -> bytes:
         """Returns the terminal event; for a cancelled response it is `response.incomplete`, as in a live stream."""
@@ -146,14 +146,14 @@ class ResponsesTurns(TurnForm):
 
     def shown(self, turn: StoredTurn) -> dict[str, Any]:
         """Returns the response object (R8.14). For a turn of another protocol it is made from the messages."""
-        if turn.said:
+        if turn.wire_form:
             return {**stored_value(turn)["resource"], "status": turn.status}
         options = WriteOptions(request=ModelRequest(turn.model, ()), created=int(turn.created))
         status = "completed" if turn.status == "kept" else turn.status
         return resource(options, turn.id, status, output_of_messages(turn.output, turn.id))
 
     def listed(self, turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
-        items = [*whole_items(stored_value(turn)["input"])] if turn.said else write_items(turn.input)
+        items = [*whole_items(stored_value(turn)["input"])] if turn.wire_form else write_items(turn.input)
         return ListedItems(items, turn.id)
 
 
@@ -182,14 +182,14 @@ class ListedItems(Sequence[Mapping[str, Any]]):
 
 def _carrying(before: bool, turns: Sequence[StoredTurn], start: int, inputs: list[Any]) -> bool:
     """Adds the inputs that list tools or change settings."""
-    given = [stored_value(turn)["input"] for turn in turns if turn.said]
+    given = [stored_value(turn)["input"] for turn in turns if turn.wire_form]
     inputs += [items for items in given if any(carried_tools(items)) or settings_in(items)]
     return before
 
 
-def read_stored_turn(said: Mapping[str, Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+def read_stored_turn(stored: Mapping[str, Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """Returns the messages of a turn's input and of its output."""
-    return read_items(said["input"]), read_items(said["resource"]["output"])
+    return read_items(stored["input"]), read_items(stored["resource"]["output"])
 
 
 def _refers(item: Mapping[str, Any]) -> bool:
@@ -208,12 +208,14 @@ def _ended(
 def _stored(
     turn: StoredTurn,
     status: TurnStatus,
-    said: bytes,
+    wire_form: bytes,
     output: tuple[Message, ...] = (),
     beginning: Beginning | None = None,
 ) -> StoredTurn:
-    """Returns `turn` without the messages that can be made from `said`."""
-    return replace(turn, input=(), output=output, status=status, said=said, size=0, values=0, beginning=beginning)
+    """Returns `turn` without the messages that can be made from `wire_form`."""
+    return replace(
+        turn, input=(), output=output, status=status, wire_form=wire_form, size=0, values=0, beginning=beginning
+    )
 
 
 def _with_input(

@@ -31,8 +31,20 @@ class CallDelta:
     fields that were received but not yet sent."""
 
     __slots__ = (
-        *("_blank", "_broken", "_cumulative", "_fresh", "_length", "_nesting", "_pieces"),
-        *("block", "call_id", "extra", "id", "kind", "name", "slot"),
+        "_blank",
+        "_broken",
+        "_cumulative",
+        "_fresh",
+        "_length",
+        "_nesting",
+        "_pieces",
+        "block",
+        "call_id",
+        "extra",
+        "id",
+        "kind",
+        "name",
+        "slot",
     )
 
     def __init__(self, slot: int) -> None:

@@ -1,7 +1,7 @@
 """A stored turn of a conversation (R12), in the form of `toolwire.model`.
 
-A protocol that has to show input and output exactly as they were stores them in its own form, as JSON (`said`). The
-messages are made from it when a turn is read, so storing a turn does not pay for them.
+A protocol that has to show input and output exactly as they were stores them in its own form, as JSON
+(`wire_form`). The messages are made from it when a turn is read, so storing a turn does not pay for them.
 `toolwire.protocols.stored.json_form` defines the stored form.
 """
 
@@ -45,7 +45,7 @@ class StoredBeginning:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The first `pieces` of the JSON of a turn's `said`, `length` bytes together. Later turns begin with the same
+    """The first `pieces` of the JSON of a turn's `wire_form`, `length` bytes together. Later turns begin with the same
     pieces, because an agent sends its whole conversation with every turn. A store writes them once and notes the place
     in `written`. `before` is the place of an earlier turn's pieces, with which these begin."""
 
@@ -63,11 +63,11 @@ class StoredTurn:
     first. `input` are the request's own messages, without those that each request repeats (instructions). `output` is
     the answer that the client got, including results of server-side tools that were shown. `rounds` are server-side
     calls before that with their results, which were not shown: only the model gets them again. `model` is the name in
-    the request. `created` and `expires` are Unix seconds. `said` is the JSON of input and output in the protocol's
-    form. A turn to be stored need not hold messages that can be made from `said`; a turn that was read holds all, and
-    its `said` is the parsed JSON. A turn to be stored may have the first part of `said` as `beginning`. `size` is the
-    number of bytes of the turn as its store reads it. `values` is the number of its JSON values, if it was read with a
-    `ReadBudget`.
+    the request. `created` and `expires` are Unix seconds. `wire_form` is the JSON of input and output in the protocol's
+    form. A turn to be stored need not hold messages that can be made from it; a turn that was read holds all, and its
+    `wire_form` is the parsed JSON. A turn to be stored may have the first part of `wire_form` as `beginning`. `size` is
+    the number of bytes of the turn as its store reads it. `values` is the number of its JSON values, if it was read
+    with a `ReadBudget`.
     """
 
     id: str
@@ -80,7 +80,7 @@ class StoredTurn:
     extra: Extra = EMPTY
     created: float
     expires: float
-    said: bytes | Mapping[str, Any] = field(default=b"", hash=False)
+    wire_form: bytes | Mapping[str, Any] = field(default=b"", hash=False)
     rounds: tuple[Message, ...] = ()
     size: int = field(default=0, compare=False)
     values: int = field(default=0, compare=False)
@@ -92,7 +92,7 @@ class StoredTurn:
         return (*self.input, *self.rounds, *self.output)
 
     @property
-    def whole_said(self) -> bytes:
-        """`said` of a turn to be stored, including its beginning."""
-        assert isinstance(self.said, bytes)
-        return self.said if self.beginning is None else b"".join((*self.beginning.pieces, self.said))
+    def whole_wire_form(self) -> bytes:
+        """`wire_form` of a turn to be stored, including its beginning."""
+        assert isinstance(self.wire_form, bytes)
+        return self.wire_form if self.beginning is None else b"".join((*self.beginning.pieces, self.wire_form))

@@ -53,7 +53,9 @@ def _fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
 _Fields = tuple[tuple[str, Any], ...]
 _MESSAGE: Final = _fields(Message)
 _MESSAGES: Final = ("input", "output", "rounds")
-_TURN: Final = tuple(field for field in _fields(StoredTurn) if field[0] not in ("said", "size", "values", "beginning"))
+_TURN: Final = tuple(
+    field for field in _fields(StoredTurn) if field[0] not in ("wire_form", "size", "values", "beginning")
+)
 _PARTS: Final = {kind: (name, _fields(kind)) for name, kind in _KINDS.items()}
 
 
@@ -81,12 +83,12 @@ def read_messages(stored: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
 
 
 def write_turn(turn: StoredTurn) -> dict[str, Any]:
-    """Returns the turn as a JSON object, without `said`, which is JSON already."""
+    """Returns the turn as a JSON object, without `wire_form`, which is JSON already."""
     return _write(turn, {"form": FORM}, _TURN)
 
 
 def read_turn(stored: Mapping[str, Any]) -> StoredTurn:
-    """Returns the turn in an object that this version wrote, `said` included. Raises `UnknownForm`; `KeyError` or
+    """Returns the turn in an object that this version wrote, `wire_form` included. Raises `UnknownForm`; `KeyError` or
     `TypeError` for anything that `write_turn` did not write."""
     values = dict(stored)
     form = values.pop("form")
@@ -98,7 +100,8 @@ def read_turn(stored: Mapping[str, Any]) -> StoredTurn:
         values[name] = read_messages(values.get(name, ()))
     values["ancestors"] = tuple(values.get("ancestors", ()))
     if "said" in values:
-        asked, answered = read_stored_turn(values["said"])
+        values["wire_form"] = wire_form = values.pop("said")
+        asked, answered = read_stored_turn(wire_form)
         values["input"], values["output"] = values["input"] or asked, values["output"] or answered
     return _read(StoredTurn, values)
 

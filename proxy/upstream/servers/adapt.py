@@ -21,7 +21,7 @@ from ...formats.engine.rendering import (
     taught_arguments,
     with_groups,
 )
-from ...known.kinds import kinds_of, plain_in
+from ...known.kinds import kinds_of
 from ...known.past import Past, make_once, map_items
 from ...model import (
     EMPTY,
@@ -85,26 +85,28 @@ def adapt(
     own: bool = False,
     given_up: Concessions = NONE,
     context: int | None = None,
+    kinds: frozenset[type] | None = None,
     tell: Tell = _silent,
 ) -> ModelRequest:
     """Returns `request` in a form that this backend accepts.
 
     `wire`: the backend's protocol, which passes on its own unmodelled fields. `late_system`: whether system messages
     may follow others, where that is unknown. `own`: the client uses the backend's protocol, so all its tool types are
-    known. `given_up`: the concessions made so far. `context`: tokens of prompt and answer together, if known. `tell` is
-    called for each tolerance.
+    known. `given_up`: the concessions made so far. `context`: tokens of prompt and answer together, if known. `kinds`:
+    the result of `kinds_of` for the messages, or for more of them, if known. `tell` is called for each tolerance.
 
     Raises `ClientFault` `unsupported_content` for images if the operator wants them refused (R5.9).
     """
     if given_up is not NONE:
         takes = reduced_capabilities(takes, given_up)
     messages = request.messages
-    past = request.past
-    plain = not request.tools and plain_in(messages, past)
+    if kinds is None:
+        kinds = kinds_of(messages, request.past)
+    plain = not request.tools and Message not in kinds
+    past = None if plain else request.past
     if not plain:
         request = fit_tools(request, takes, wire, tell, own=own)
-        messages = request.messages
-        kinds = kinds_of(messages, past)
+        messages = request.messages  # of the same kinds
         if OpaquePart in kinds:
             messages = fit_files(messages, takes, wire, tell)
             kinds = kinds_of(messages, past)
@@ -179,10 +181,10 @@ def limits_of(wire: ServerSide | None, context: int | None) -> Limits:
 
 
 def needs_changes(
-    request: ModelRequest, takes: Capabilities, wire: ServerSide, context: int | None, *, plain: bool
+    request: ModelRequest, takes: Capabilities, wire: ServerSide, context: int | None, kinds: frozenset[type]
 ) -> bool:
-    """True if a request that is already in the server's own protocol must be changed nevertheless. `plain`: each
-    message is one text without further fields (`plain_in`)."""
+    """True if a request that is already in the server's own protocol must be changed nevertheless. `kinds`: the result
+    of `kinds_of` for its messages."""
     if request.tools:
         if not takes.choice_objects and request.tool_choice.names is not None:
             return True
@@ -193,9 +195,8 @@ def needs_changes(
     sampling, limits = request.sampling, Limits(wire.most_temperature, wire.efforts, context)
     if not is_usual(sampling, limits) and fit_sampling(request, limits, NONE, _silent) is not sampling:
         return True
-    if plain:
+    if Message not in kinds:
         return False
-    kinds = kinds_of(request.messages, request.past)
     if Image in kinds and not (takes.images or takes.images_unknown) and has_images(request.messages):
         return True
     files = files_in(request.messages) if OpaquePart in kinds else ()

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from ...known.kinds import plain_in
+from ...known.kinds import kinds_of
 from ...known.past import fold_items, make_once
 from ...model import (
     Image,
@@ -230,7 +230,7 @@ def _text_pieces(texts: Iterable[str]) -> Iterator[str]:
 def _fixed_tokens(request: ModelRequest) -> int:
     """Returns the tokens of images and of the markers around messages."""
     images = 0
-    if not plain_in(request.messages):
+    if Image in kinds_of(request.messages):
         images = sum(_images(message.parts) for message in request.messages)
     return MESSAGE_TOKENS * (len(request.messages) + 1) + IMAGE_TOKENS * images
 
