@@ -8,7 +8,8 @@ Rules:
    like an object, or has bytes of an error, of an end, or of two frames without a blank line between them. A parsed
    frame is judged like a frame of an answer that is converted. An error ends the stream here and is sent in the
    gateway's own form, without the server's addresses and secrets (R10.8). A frame with a secret also ends the stream,
-   and one that is no JSON object, because clients fail on it.
+   and one that is no JSON object, because clients fail on it. So does a last frame with nothing but calls without a
+   name (R29.2); other calls are not read, because no tool is on offer.
 3. Frames that are neither answer nor error are left out. Frames that strict clients reject are repaired (R29.1): chunks
    without a `delta`, missing blank lines, other spellings of `[DONE]`.
 4. Nothing is sent after the end.
@@ -26,6 +27,7 @@ from ...events import Fault
 from ...fastparse import SseFramer, plain_length
 from ...model import Usage
 from ...protocols.base import ServerSide
+from ...protocols.shared.ends import UNUSUAL_END
 from ...protocols.shared.noise import LEFT_OUT, Note, ignore_note, of_text
 from ...protocols.shared.server_errors import error_in
 from ...protocols.shared.sse_reader import FRAME_END, is_done, is_whole, lacks_blank_lines
@@ -50,10 +52,7 @@ class _Sign(NamedTuple):
 
 _ERROR: Final = _Sign(
     (b'"error"', b"event: error", b"event:error", b'"detail"', b'_reason":"', b'_reason": "'),
-    re.compile(
-        rb'"(?:error|detail)"(?! ?: ?(?:null|false|""|\[\]|\{\}))|event: ?error|_reason": ?"(?!(?:'
-        rb'stop|length|tool_calls|function_call|content_filter|end_turn|tool_use|max_tokens|stop_sequence)")'
-    ),
+    re.compile(rb'"(?:error|detail)"(?! ?: ?(?:null|false|""|\[\]|\{\}))|event: ?error|' + UNUSUAL_END),
 )
 """The frame may hold an error, or a finish reason that means one."""
 _JOINED: Final = _Sign((b"}\ndata", b"}\nevent"), re.compile(rb"\}(?:\r\n?|\n)(?:data|event)"))

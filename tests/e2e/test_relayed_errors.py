@@ -1,0 +1,70 @@
+"""A whole answer that is sent unread fails as one that is converted: the same errors, whatever form they have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.e2e.conftest import CHAT, post, serving, upstream_config
+from tests.e2e.meaning import BODIES, MESSAGES, RESPONSES
+from tests.e2e.speaking import JSON
+from tests.e2e.test_cut_calls import KINDS
+from tests.e2e.test_odd_shapes import FIRST, USE, of, resource, whole_chat, whole_message
+from toolwire.testing import Answer, Upstream
+
+SAID = {"role": "assistant", "content": "Hel"}
+
+
+def choice(**fields: Any) -> dict[str, Any]:
+    return {"id": "x", "choices": [{"index": 0, "message": SAID, "finish_reason": "stop", **fields}]}
+
+
+BILL = {"base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}}
+ERRORS: dict[str, list[tuple[Any, int]]] = {
+    CHAT: [
+        ({"id": "x", "choices": None, **BILL}, 502),
+        ({"id": "x", "choices": [], **BILL}, 502),
+        ({"result": {"response": "Hello"}, "success": True, "errors": []}, 502),
+        (resource(), 502),
+        (choice(error={"code": 429, "message": "slow down"}, finish_reason="error"), 429),
+        (choice(error={"code": 400, "message": "no such sampler"}), 400),
+        (choice(finish_reason="network_error"), 502),
+        (whole_chat(of(id="x", name="", arguments="{}")), 502),
+    ],
+    RESPONSES: [
+        ({**resource(), "status": "failed"}, 502),
+        ({**resource(FIRST), "status": "cancelled"}, 502),
+        ({**resource(), "status": "queued"}, 502),
+        (resource({**FIRST, "name": None}), 502),
+        (choice(), 502),
+    ],
+    MESSAGES: [
+        (whole_message({**USE, "name": ""}), 502),
+        (whole_message({"type": "text", "text": "Hel"}, end="malformed_tool_use"), 502),
+        ({"base_resp": {"status_code": 429, "status_msg": "slow down"}}, 429),
+        (choice(), 502),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ERRORS)
+@pytest.mark.parametrize("blank", [b":", b": "])
+async def test_an_error_in_a_whole_answer_is_one(path: str, blank: bytes) -> None:
+    now = Answer()
+    with_tools = {key: value for key, value in BODIES[path].items() if key not in ("stop", "odd")}
+    bare = {key: value for key, value in with_tools.items() if key not in ("tools", "thinking")}
+    async with Upstream([lambda asked: now]) as up:
+        config = upstream_config(
+            up.url,
+            backend={"kind": KINDS[path], "breaker": {"failures": 0}},
+            store={"kind": "none"},
+            defaults={"mode": "native"},
+        )
+        async with serving(config) as server:
+            for sent, status in ERRORS[path]:
+                now = Answer([orjson.dumps(sent).replace(b'":', b'"' + blank)], headers=JSON)
+                relayed, converted = [await post(server, body, path=path) for body in (bare, with_tools)]
+                assert (relayed.status, converted.status) == (status, status), (sent, relayed.body, converted.body)
+                assert relayed.json()["error"] == converted.json()["error"], sent
