@@ -26,6 +26,7 @@ ERRORS: dict[str, list[tuple[Any, int]]] = {
     CHAT: [
         ({"id": "x", "choices": None, **BILL}, 502),
         ({"id": "x", "choices": [], **BILL}, 502),
+        ({"id": "x", "choices": [], "base_resp": {"status_code": 429, "status_msg": "slow down"}}, 429),
         ({"result": {"response": "Hello"}, "success": True, "errors": []}, 502),
         (resource(), 502),
         (choice(error={"code": 429, "message": "slow down"}, finish_reason="error"), 429),

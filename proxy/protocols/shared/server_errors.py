@@ -124,7 +124,7 @@ def error_in(answer: Mapping[str, Any]) -> Any:
         return error_object(answer)
     if "error" in (answer.get("object"), answer.get("type")):
         return error_object(answer) or answer
-    if _SIGNS.isdisjoint(answer) or any(answer.get(key) is not None for key in _ANSWERS):
+    if _SIGNS.isdisjoint(answer) or any(map(answer.get, _ANSWERS)):
         return None
     found = error_object(answer)
     if answer.get("errors") or answer.get("detail"):
@@ -164,15 +164,18 @@ def _inside(body: Mapping[str, Any]) -> Any:
 # --- errors inside of an answer ---------------------------------------------------------------------------------------
 
 
+_NO_MODEL_WORD: Final = "modelnotfound"
 _FAULT_WORDS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("badrequest", "invalidrequest", "validation", "unprocessableentity", "invalidprompt"), 400),
     **dict.fromkeys(("authentication", "unauthorized", "permission", "permissiondenied", "forbidden"), 401),
+    **dict.fromkeys(("notfound", _NO_MODEL_WORD), 404),
     **dict.fromkeys(("requesttoolarge", "payloadtoolarge"), 413),
     **dict.fromkeys(("ratelimit", "ratelimitexceeded", "toomanyrequests", "insufficientquota"), 429),
     **dict.fromkeys(("overloaded", "serviceunavailable", "serverisoverloaded", "slowdown"), 503),
     **dict.fromkeys(("timeout", "gatewaytimeout"), 504),
 }
 """Statuses by the words of codes and types, in lower case, without separators and the ending `error`."""
+_MODEL: Final = re.compile(r"(?<![\w/.-])models?(?![\w/-])", re.IGNORECASE)
 _FINAL: Final = frozenset({"insufficientquota"})
 """Limits for which a retry is useless."""
 
@@ -190,9 +193,29 @@ def status_in(error: Mapping[str, Any]) -> int | None:
 def fault_of(error: Mapping[str, Any], message: str) -> GatewayError:
     """Returns the gateway's error for a server's error object; `message` is the server's text, shortened."""
     status = status_in(error)
-    fault = _fault(status, message, lasting=not _FINAL.isdisjoint(_words(error)))
+    words = frozenset(_words(error))
+    if status == 404 and (_NO_MODEL_WORD in words or is_about_model(message)):
+        fault: GatewayError = no_model_fault(message)
+    else:
+        fault = _fault(status, message, lasting=not _FINAL.isdisjoint(words))
     fault.upstream_status = status
     return fault
+
+
+def is_about_model(text: str) -> bool:
+    """Returns True if the message of a 404 is about the model, not the path. Servers word it in many ways, some without
+    "not found"."""
+    return _MODEL.search(text) is not None
+
+
+def no_model_fault(text: str) -> ClientFault:
+    """Returns the error for a model that the server does not have; `text` is the server's."""
+    return ClientFault(
+        text or "The model server does not have this model.",
+        code="model_not_found",
+        param="model",
+        hint="GET /v1/models lists the names.",
+    )
 
 
 def _words(error: Mapping[str, Any]) -> Iterable[str]:
