@@ -280,10 +280,13 @@ def counted(protocol: ServerSide, frames: bytes) -> Usage | None:
             said = load(frame) if _COUNTS.search(frame) else None
         except ValueError:
             continue
-        places = (said, said.get("message"), said.get("response")) if isinstance(said, dict) else ()
-        for place in places:
+        if not isinstance(said, dict):
+            continue
+        choices = said.get("choices")
+        inside = choices if isinstance(choices, list) else ()
+        for place in (*inside, *said.values(), said):  # `message`, `response`, Moonshot's choices, Groq's `x_groq`
             if isinstance(place, dict) and isinstance(usage := place.get("usage"), dict):
-                counts |= {name: number for name, number in usage.items() if number is not None}
+                counts |= {k: n for k, n in usage.items() if n or (n is not None and k not in counts)}
     return protocol.read_usage(counts) if counts else None
 
 

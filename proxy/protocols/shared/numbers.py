@@ -92,8 +92,8 @@ def usage_of(
     prompt: Any, answer: Any, *, cached: Any = None, stored: Any = None, reasoning: Any = None, extra: Extra = EMPTY
 ) -> Usage | None:
     """Returns the token counts of one answer. One of prompt and answer may be `missing`, further counts are 0 then.
-    Returns None if both are missing or a count is impossible, so that no limit is charged. `cached` and `stored` are
-    part of the count of the `prompt`, `reasoning` of the count of the `answer`."""
+    Returns None if both are missing, or 0 (a server that does not count), or a count is impossible, so that no limit is
+    charged. `cached` and `stored` are part of the count of the `prompt`, `reasoning` of the count of the `answer`."""
     if type(prompt) not in (int, float):
         missing: Literal["input", "output"] | None = "input"
     else:
@@ -108,6 +108,8 @@ def usage_of(
             counts.append(int(value))
         else:  # also NaN
             return None
+    if missing is None and not (counts[0] or counts[1]):
+        return None
     return Usage(counts[0], counts[1], counts[2], counts[3], counts[4], extra=extra, missing=missing)
 
 

@@ -124,13 +124,19 @@ def error_in(answer: Mapping[str, Any]) -> Any:
         return error_object(answer)
     if "error" in (answer.get("object"), answer.get("type")):
         return error_object(answer) or answer
-    if _SIGNS.isdisjoint(answer) or any(map(answer.get, _ANSWERS)):
+    if _SIGNS.isdisjoint(answer) or _is_answer(answer):
         return None
     found = error_object(answer)
     if answer.get("errors") or answer.get("detail"):
         return found
     failed = isinstance(found, dict) and str(found.get("code") or "").lower() not in _FINE
     return found if failed and found.get("message") else None
+
+
+def _is_answer(body: Mapping[str, Any]) -> bool:
+    """True if a body or a frame has a part of an answer, or counts the tokens of one, so that other fields are no
+    error."""
+    return any(map(body.get, _ANSWERS)) or (body.get("choices") is not None and bool(body.get("usage")))
 
 
 def error_object(body: Any) -> Any:
