@@ -69,3 +69,19 @@ async def test_an_error_in_a_whole_answer_is_one(path: str, blank: bytes) -> Non
                 relayed, converted = [await post(server, body, path=path) for body in (bare, with_tools)]
                 assert (relayed.status, converted.status) == (status, status), (sent, relayed.body, converted.body)
                 assert relayed.json()["error"] == converted.json()["error"], sent
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (b"\xef\xbb\xbf" + orjson.dumps(choice()), choice()),
+        (orjson.dumps(choice()).replace(b"Hel", b"caf\xe9"), choice(message={**SAID, "content": "caf\ufffd"})),
+        (orjson.dumps(choice(logprobs=7)).replace(b"7", b"NaN"), choice(logprobs=None)),
+        (orjson.dumps(choice()).replace(b"Hel", b"\\ud83d"), choice(message={**SAID, "content": "\ufffd"})),
+    ],
+)
+async def test_a_client_gets_json_that_it_can_read(said: bytes, shown: Any) -> None:
+    """R6.5. Where the gateway reads what strict clients do not."""
+    async with Upstream([Answer([said], headers=JSON)]) as up, serving(upstream_config(up.url)) as server:
+        answer = await post(server, {"messages": BODIES[CHAT]["messages"]})
+        assert orjson.loads(answer.body) == shown

@@ -27,7 +27,7 @@ from ...protocols.base import ServerSide
 from ...protocols.shared.ends import UNUSUAL_END
 from ...protocols.shared.noise import without_noise
 from ...protocols.shared.server_errors import error_in
-from ...protocols.shared.wire import BOUNDS, dump_in_pieces
+from ...protocols.shared.wire import BOUNDS, dump_in_pieces, load
 from ...support.bounded_json import loads
 from ...support.offload import OFFLOAD_BYTES, is_long, offload
 from ...upstream.servers.base import EventSource, WireSource
@@ -142,12 +142,10 @@ async def check_body(reply: Reply, wire: WireSource, body: bytes) -> bytes:
 
 
 def _checked(wire: WireSource, body: bytes, judged: bool) -> bytes:
-    """Returns the bytes of a whole answer without items that are neither answer nor error (R29.1). `judged`: duplicate
-    keys are removed too (R33.6). Raises the `GatewayError` in the body, or one for a secret in it."""
-    try:
-        value = orjson.loads(body) if len(body) <= OFFLOAD_BYTES else loads(body, BOUNDS)
-    except ValueError:
-        value = None
+    """Returns the bytes of a whole answer without items that are neither answer nor error (R29.1), and as JSON that
+    strict clients read (R6.5). `judged`: duplicate keys are removed too (R33.6). Raises the `GatewayError` in the body,
+    or one for a secret in it."""
+    value, is_strict = _parsed(body)
     if not isinstance(value, dict) or _is_suspicious(wire.protocol, value, body):
         try:
             wire.protocol.read_reply(body)
@@ -155,11 +153,23 @@ def _checked(wire: WireSource, body: bytes, judged: bool) -> bytes:
             raise clean_error(error, private=wire.private) from None
     if isinstance(value, dict):
         shown = without_noise(value, wire.protocol.items_in, wire.note)
-        if shown is not value or (judged and has_duplicates(body, value)):
+        mended = not (is_strict or wire.protocol.any_frames)
+        if mended or shown is not value or (judged and has_duplicates(body, value)):
             body = dump_in_pieces(shown)
     if wire.private.secrets:
         check_whole(wire.private, body)
     return body
+
+
+def _parsed(body: bytes) -> tuple[Any, bool]:
+    """Returns the value of a body, None if it has none, and whether it is strict JSON: in UTF-8, without a byte order
+    mark, NaN and half characters."""
+    try:
+        return (orjson.loads(body) if len(body) <= OFFLOAD_BYTES else loads(body, BOUNDS)), True
+    except ValueError:
+        with suppress(ValueError):
+            return load(body), False
+        return None, True
 
 
 def _is_suspicious(protocol: ServerSide, value: Mapping[str, Any], body: bytes) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...errors import BackendFault, ClientFault, GatewayError
-from .wire import dump
+from .wire import dump, load
 
 MAX_NESTING: Final = 4
 """Levels of error objects in each other that are read."""
@@ -110,7 +110,7 @@ def read_overflow(text: str) -> Overflow | None:
 
 _INSIDE: Final = ("error", "errors", "base_resp")
 """Keys under which servers put the error object, or a list with one. The last is MiniMax's."""
-_MESSAGES: Final = ("message", "msg", "error_msg", "error_message", "status_msg", "detail")
+_MESSAGES: Final = ("message", "msg", "error_msg", "error_message", "errorMessage", "Message", "status_msg", "detail")
 _CODES: Final = ("code", "error_code", "status_code")
 _SIGNS: Final = frozenset({*_INSIDE, *_CODES, "detail"})
 _ANSWERS: Final = ("choices", "content", "data", "output", "result", "results", "response")
@@ -153,7 +153,8 @@ def error_object(body: Any) -> Any:
         return body if body is None or isinstance(body, str) else dump(body).decode()
     message = next((body[key] for key in _MESSAGES if body.get(key)), "")
     code = next((body[key] for key in _CODES if body.get(key)), None)
-    return {**body, "message": message if isinstance(message, str) else dump(message).decode(), "code": code}
+    text = _unwrapped(message) if isinstance(message, str) else dump(message).decode()
+    return {**body, "message": text, "code": code}
 
 
 def _inside(body: Mapping[str, Any]) -> Any:
@@ -164,7 +165,20 @@ def _inside(body: Mapping[str, Any]) -> Any:
         return error
     if any(isinstance(body.get(key), str) and body[key] for key in _MESSAGES):
         return None
-    return next((body[key] for key in _INSIDE if body.get(key)), None)
+    inside = next((body[key] for key in _INSIDE if body.get(key)), None)
+    return inside or next((body[key] for key in _MESSAGES if body.get(key) and isinstance(body[key], dict)), None)
+
+
+def _unwrapped(message: str) -> str:
+    """Returns the message in a message that is the JSON of another server's error, which gateways pass on like this;
+    any other message unchanged."""
+    if message[:1] not in ("{", "[") or len(message) > MAX_CHARS:
+        return message
+    try:
+        error = error_object(load(message))
+    except ValueError:
+        return message
+    return error["message"] or message if isinstance(error, dict) else message
 
 
 # --- errors inside of an answer ---------------------------------------------------------------------------------------
