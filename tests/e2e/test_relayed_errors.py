@@ -1,4 +1,5 @@
-"""A whole answer that is sent unread fails as one that is converted: the same errors, whatever form they have."""
+"""A whole answer that is sent unread fails as one that is converted: the same errors, whatever form they have. One that
+comes as a stream, or the reverse, is converted like any other."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ import orjson
 import pytest
 
 from tests.e2e.conftest import CHAT, post, serving, upstream_config
-from tests.e2e.meaning import BODIES, MESSAGES, RESPONSES
-from tests.e2e.speaking import JSON
+from tests.e2e.meaning import BODIES, MESSAGES, RESPONSES, chunks_of, said
+from tests.e2e.speaking import JSON, SSE
 from tests.e2e.test_cut_calls import KINDS
 from tests.e2e.test_odd_shapes import FIRST, USE, of, resource, whole_chat, whole_message
-from toolwire.testing import Answer, Upstream
+from toolwire.testing import Answer, Upstream, chunk, frame
 
 SAID = {"role": "assistant", "content": "Hel"}
 
@@ -72,7 +73,7 @@ async def test_an_error_in_a_whole_answer_is_one(path: str, blank: bytes) -> Non
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("sent", "shown"),
     [
         (b"\xef\xbb\xbf" + orjson.dumps(choice()), choice()),
         (orjson.dumps(choice()).replace(b"Hel", b"caf\xe9"), choice(message={**SAID, "content": "caf\ufffd"})),
@@ -80,8 +81,22 @@ async def test_an_error_in_a_whole_answer_is_one(path: str, blank: bytes) -> Non
         (orjson.dumps(choice()).replace(b"Hel", b"\\ud83d"), choice(message={**SAID, "content": "\ufffd"})),
     ],
 )
-async def test_a_client_gets_json_that_it_can_read(said: bytes, shown: Any) -> None:
+async def test_a_client_gets_json_that_it_can_read(sent: bytes, shown: Any) -> None:
     """R6.5. Where the gateway reads what strict clients do not."""
-    async with Upstream([Answer([said], headers=JSON)]) as up, serving(upstream_config(up.url)) as server:
+    async with Upstream([Answer([sent], headers=JSON)]) as up, serving(upstream_config(up.url)) as server:
         answer = await post(server, {"messages": BODIES[CHAT]["messages"]})
         assert orjson.loads(answer.body) == shown
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_in_the_other_form_has_counts(stream: bool) -> None:
+    """R11.3. Its bytes are the gateway's, so the counts that its server left out are not 0."""
+    whole = Answer([orjson.dumps(choice())], headers=JSON)
+    frames = Answer([frame(chunk({"content": "Hel"})), frame(chunk({}, "stop")), frame("[DONE]")], headers=SSE)
+    body = {"messages": BODIES[CHAT]["messages"], "stream": stream}
+    asked = {**body, "stream_options": {"include_usage": True}} if stream else body
+    async with Upstream([whole if stream else frames]) as up, serving(upstream_config(up.url)) as server:
+        answer = await post(server, asked)
+        usage = chunks_of(answer)[-1]["usage"] if stream else answer.json()["usage"]
+        assert min(usage["prompt_tokens"], usage["completion_tokens"]) > 0, answer.body
+        assert said(CHAT, answer, stream)[0] == "Hel"

@@ -358,6 +358,7 @@ class HttpSource(WireSource):
         self._answer = answer
         kind = answer.content_type
         self._streams = kind == "text/event-stream" or (request.stream and _may_be_stream(kind))
+        self.converts = self._streams is not request.stream and type(wire) is not ProxiedProtocol
 
     @property
     def _reading(self) -> dict[str, Any]:
