@@ -145,14 +145,19 @@ def _checked(wire: WireSource, body: bytes, judged: bool) -> bytes:
     """Returns the bytes of a whole answer without items that are neither answer nor error (R29.1), and as JSON that
     strict clients read (R6.5). `judged`: duplicate keys are removed too (R33.6). Raises the `GatewayError` in the body,
     or one for a secret in it."""
-    value, is_strict = _parsed(body)
+    is_strict = True
+    try:
+        value = orjson.loads(body) if len(body) <= OFFLOAD_BYTES else loads(body, BOUNDS)
+    except ValueError:
+        value, is_strict = _read_leniently(body), False
     if not isinstance(value, dict) or _is_suspicious(wire.protocol, value, body):
         try:
             wire.protocol.read_reply(body)
         except GatewayError as error:
             raise clean_error(error, private=wire.private) from None
     if isinstance(value, dict):
-        shown = without_noise(value, wire.protocol.items_in, wire.note)
+        items = wire.protocol.items_in
+        shown = without_noise(value, items, wire.note) if items else value
         mended = not (is_strict or wire.protocol.any_frames)
         if mended or shown is not value or (judged and has_duplicates(body, value)):
             body = dump_in_pieces(shown)
@@ -161,15 +166,13 @@ def _checked(wire: WireSource, body: bytes, judged: bool) -> bytes:
     return body
 
 
-def _parsed(body: bytes) -> tuple[Any, bool]:
-    """Returns the value of a body, None if it has none, and whether it is strict JSON: in UTF-8, without a byte order
-    mark, NaN and half characters."""
+def _read_leniently(body: bytes) -> Any:
+    """Returns the value of a body that is not strict JSON: not in UTF-8, with a byte order mark, NaN or half
+    characters. None if it is no JSON at all."""
     try:
-        return (orjson.loads(body) if len(body) <= OFFLOAD_BYTES else loads(body, BOUNDS)), True
+        return load(body)
     except ValueError:
-        with suppress(ValueError):
-            return load(body), False
-        return None, True
+        return None
 
 
 def _is_suspicious(protocol: ServerSide, value: Mapping[str, Any], body: bytes) -> bool:
