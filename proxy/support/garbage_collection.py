@@ -32,9 +32,9 @@ class CollectorThresholds:
         self._usual = 0
 
     def hold(self, request: web.Request, objects: int) -> None:
-        """Called when `request` begins, with the number of JSON objects and lists in its body. Makes full collections
-        rare if there are many."""
-        if objects < HUGE_VALUES:
+        """Called when `request` begins, with the number of JSON objects and lists in its body, possibly again. Makes
+        full collections rare if there are many."""
+        if objects < HUGE_VALUES or _HELD in request:
             return
         request[_HELD] = True
         self.requests += 1

@@ -123,10 +123,13 @@ class Reads:
         self.connection.expect(self.answer)
 
     def feed(self, data: bytes) -> None:
-        """One read."""
-        if not self.transport.closed:
-            self.connection.get_buffer(-1)[: len(data)] = data
-            self.connection.buffer_updated(len(data))
+        """One read; several if reads became smaller because one took long."""
+        while data and not self.transport.closed:
+            room = self.connection.get_buffer(-1)
+            size = min(len(room), len(data))
+            room[:size] = data[:size]
+            self.connection.buffer_updated(size)
+            data = data[size:]
 
     def give_back(self, answer: HttpAnswer) -> None:
         """As a client does that keeps nothing."""
@@ -485,6 +488,9 @@ def bare(data: bytes) -> bytes:
         packed(b"deflate", zlib.compress(BODY)),
         packed(b"deflate", bare(BODY)),
         packed(b"identity", BODY),
+        packed(b"gzip, identity", gzip.compress(BODY)),
+        packed(b"", BODY),
+        OK + b"Transfer-Encoding: identity, Chunked\r\n\r\n" + chunked(BODY),
     ],
 )
 async def test_compressed_answers(wire: bytes) -> None:
@@ -504,8 +510,10 @@ async def test_compressed_answers(wire: bytes) -> None:
         packed(b"gzip", gzip.compress(bytes(1 << 24))),
         packed(b"br", b"\x0b\x02\x80"),
         packed(b"gzip, br", gzip.compress(BODY)),
+        packed(b"gzip, gzip", gzip.compress(gzip.compress(BODY))),
+        OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n" + chunked(gzip.compress(BODY)),
     ],
-    ids=["none", "cut off", "bomb", "unknown", "twice"],
+    ids=["none", "cut off", "bomb", "unknown", "another", "twice", "by the transfer"],
 )
 async def test_compression_that_cannot_be_undone(wire: bytes) -> None:
     async with Peer([wire]) as peer:

@@ -131,6 +131,10 @@ FIRST: list[tuple[dict[str, Any], int]] = [
     ({"message": "too many", "code": 429}, 429),
     ({"message": "EngineCore encountered an issue.", "type": "InternalServerError", "code": 500}, 502),
     ({"message": "boom"}, 502),
+    ({"message": "The model `x` does not exist.", "type": "NotFoundError", "code": 404}, 404),
+    ({"message": "x is gone", "code": "model_not_found"}, 404),
+    ({"message": "model: x", "type": "not_found_error"}, 404),
+    ({"message": "no such route", "code": 404}, 502),
 ]
 
 
@@ -146,6 +150,7 @@ async def test_an_error_that_comes_first_is_a_status() -> None:
             got = await post(server, asking(path, True), path=path)
             assert got.status == status, (error, path, before, got.body)
             assert error["message"].encode() in got.body
+            assert (b"model_not_found" in got.body) is (status == 404 and path != MESSAGES), got.body
 
 
 @every("name, before", first_and_in_turn(GRAMMAR, [(), (ROLE,), (b"data: : keepalive\n\n", ROLE)]))

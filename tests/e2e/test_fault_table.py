@@ -132,6 +132,8 @@ FAULTS: dict[str, Fault] = {
     "closed during the headers": Fault(Raw(b"HTTP/1.1 20"), GONE),
     "not HTTP": Fault(Raw(b"\x00\xff garbage\r\n\r\n"), INVALID),
     "a web page": Fault(Answer([b"<html>hi</html>"], headers={"Content-Type": "text/html"}), INVALID),
+    "a web page as a stream": Fault(Answer([b"<html>hi</html>"], headers=SSE), INVALID),
+    "words as a stream": Fault(Answer([b"Internal ", b"Server Error"]), INVALID),
     "400": Fault(Refuse(400, "no such sampler"), (400, "upstream_rejected")),
     "400 about the length": Fault(Refuse(400, "This model's maximum context length is 4096 tokens"), (400, "context_length_exceeded")),
     "401": Fault(Refuse(401), (502, "upstream_auth")),

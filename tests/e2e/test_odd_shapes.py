@@ -31,7 +31,7 @@ Wire = dict[str, Any]
 # --- Chat -----------------------------------------------------------------------------------------------------------
 
 
-def of(index: int | None = 0, **fields: Any) -> Wire:
+def of(index: int | str | None = 0, **fields: Any) -> Wire:
     """A delta of a call: `id` beside, `name` and `arguments` inside."""
     beside = {"index": index} if index is not None else {}
     inside = {key: fields.pop(key) for key in ("name", "arguments") if key in fields}
@@ -93,6 +93,10 @@ CHAT_SHAPES: dict[str, tuple[Any, Any]] = {
     "a name in every chunk": (
         chat(*(calling(of(id="x", name="read", arguments=piece)) for piece in ("", '{"path":', '"a"}', ""))),
         [A],
+    ),
+    "an index in quotes": (
+        chat(calling(of("0", id="x", name="read"), of("1", id="y", name="read")), calling(of("0", arguments=READ_A)), calling(of("1", arguments=READ_B))),
+        [A, B],
     ),
     "one id for two": (chat(calling(of(0, id="x", name="read", arguments=READ_A)), calling(of(1, id="x", name="read", arguments=READ_B))), [A, B]),
     "one id for two, no index": (chat(calling(of(None, id="x", name="read", arguments=READ_A)), calling(of(None, id="x", name="read", arguments=READ_B))), [A, B]),

@@ -372,6 +372,32 @@ def test_a_last_chunk_with_a_code_is_no_error() -> None:
     assert fold(read(chunk({"content": "so"}) + chunk({}, "stop") + last + DONE)).choices[0].parts == (Text("so"),)
 
 
+COUNTS = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}
+
+
+@every(
+    "frames",
+    [
+        chunk({}, "stop", usage={"input_tokens": 9, "output_tokens": 4}),
+        chunk({}, "stop", usage=COUNTS) + frame({"choices": [], "usage": dict.fromkeys(COUNTS, 0)}),
+        frame({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": COUNTS}]}),
+        chunk({}, "stop", x_groq={"id": "req_1", "usage": COUNTS}),
+    ],
+)
+def test_counts_in_odd_places(frames: bytes) -> None:
+    """With Responses' names, or 0 after the counts, in a choice (Moonshot), in an object of its own (Groq)."""
+    usage = fold(read(chunk({"content": "so"}, x_groq={"id": "req_1"}) + frames + DONE)).usage
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens, usage.missing) == (9, 4, None)
+
+
+def test_no_tokens_at_all_are_no_counts() -> None:
+    zeros = dict.fromkeys(COUNTS, 0)
+    assert fold(read(chunk({"content": "so"}, "stop", usage=zeros) + DONE)).usage is None
+    body = {"choices": [{"message": {"content": "so"}, "finish_reason": "stop"}], "usage": zeros}
+    assert CHAT.read_reply(json.dumps(body).encode()).usage is None
+
+
 def test_a_first_chunk_without_choices() -> None:
     azure = frame({"id": "", "model": "", "created": 0, "choices": [], "prompt_filter_results": []})
     got = read(

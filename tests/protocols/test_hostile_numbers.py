@@ -414,10 +414,10 @@ def test_events_of_a_choice_that_cannot_be() -> None:
 
 
 def test_what_an_index_is() -> None:
-    assert [index_of(value, 3, "a call") for value in (0, 2, 2.0, None, True, "1", [0])] == [
-        *(0, 2, 2, None, None, None, None),
+    assert [index_of(value, 3, "a call") for value in (0, 2, 2.0, None, True, "1", [0], "x", "", "-1", "9" * 5000)] == [
+        *(0, 2, 2, None, None, 1, None, None, None, None, None),
     ]
-    for value in (3, -1, 0.5, 10**400, -1e308, float("inf"), float("nan")):
+    for value in (3, "3", -1, 0.5, 10**400, -1e308, float("inf"), float("nan")):
         with pytest.raises(BackendFault, match=r"a call with the index .* from 0 to 2\.") as caught:
             index_of(value, 3, "a call")
         assert caught.value.code == "upstream_invalid_response"

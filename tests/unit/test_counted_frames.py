@@ -37,6 +37,11 @@ COMPLETED = {"type": "response.completed", "response": {"usage": {"input_tokens"
         (ChatProtocol(), frames({**CHAT, "usage": {**COUNTS, "completion_tokens": 1}}, {**CHAT, "usage": COUNTS})),
         (ChatProtocol(), frames({**CHAT, "usage": COUNTS}, {**CHAT, "usage": dict.fromkeys(COUNTS)})),
         (ChatProtocol(), frames({**CHAT, "usage": COUNTS}, {**CHAT, "usage": ["usage"]})),
+        (ChatProtocol(), frames({**CHAT, "usage": COUNTS}, {**CHAT, "usage": dict.fromkeys(COUNTS, 0)})),
+        (ChatProtocol(), frames({**CHAT, "usage": {"input_tokens": 9, "output_tokens": 4}})),
+        (ChatProtocol(), frames(CHAT, {"choices": [{"index": 0, "delta": {}, "usage": COUNTS}]}, DONE)),
+        (ChatProtocol(), frames({**CHAT, "x_groq": {"id": "a"}}, {**CHAT, "x_groq": {"usage": COUNTS}}, DONE)),
+        (ResponsesProtocol(), frames(CREATED, {**COMPLETED, "response": {"usage": COUNTS}})),
         (MessagesProtocol(), frames(MESSAGE, BLOCK, {"type": "message_delta", "usage": {"output_tokens": 4}})),
         (ResponsesProtocol(), frames(CREATED, COMPLETED)),
     ],
@@ -51,6 +56,16 @@ def test_the_last_count_of_each_kind_counts(protocol: ServerSide, said: bytes, s
     assert (usage.input_tokens, usage.output_tokens, usage.estimated) == (9, 4, False)
 
 
-@every("said", [frames(CHAT, DONE), frames({**CHAT, "usage": None}), frames({"usage": [1]}), frames(b'["usage"]'), b""])
+@every(
+    "said",
+    [
+        frames(CHAT, DONE),
+        frames({**CHAT, "usage": None}),
+        frames({**CHAT, "usage": dict.fromkeys(COUNTS, 0)}),
+        frames({"usage": [1]}),
+        frames(b'["usage"]'),
+        b"",
+    ],
+)
 def test_what_nobody_counted(said: bytes) -> None:
     assert counted(ChatProtocol(), said) is None

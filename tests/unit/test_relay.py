@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +60,16 @@ def test_bytes_pass_unchanged_for_any_split(stream: bytes, cuts: list[int]) -> N
     assert (out, relay.fault, relay.ended, relay.has_sent) == (stream, None, True, True)
 
 
+@given(cuts=CUTS)
+def test_lf_and_cr_is_a_blank_line(cuts: list[int]) -> None:
+    """At the end of the stream it becomes LF and CRLF."""
+    stream = (TEXT + LAST + DONE).replace(b"\n\n", b"\n\r")
+    out, relay = relayed(stream, cuts)
+    assert (out, relay.fault, relay.ended, relay.has_sent) == (stream + b"\n", None, True, True)
+    out, relay = relayed((TEXT + ERROR + TEXT).replace(b"\n\n", b"\n\r"), cuts)
+    assert (out, code_of(relay)) == (TEXT.replace(b"\n\n", b"\n\r"), "upstream_error")
+
+
 def test_a_frame_goes_out_as_soon_as_it_is_whole() -> None:
     relay = Relay(ChatProtocol(), frame_bytes=4096)
     assert relay.feed(COMMENT) == COMMENT
@@ -67,6 +78,16 @@ def test_a_frame_goes_out_as_soon_as_it_is_whole() -> None:
     assert relay.has_sent
     assert relay.feed(LAST[9:-1]) == b""
     assert relay.feed(LAST[-1:]) == LAST
+
+
+def test_a_frame_between_lf_and_cr_goes_out_with_the_next_byte() -> None:
+    """Before that, LF and CR may be the beginning of LF and CRLF."""
+    relay = Relay(ChatProtocol(), frame_bytes=4096)
+    text = TEXT.replace(b"\n\n", b"\n\r")
+    assert relay.feed(text) == b""
+    assert relay.feed(text[:1]) == text
+    assert relay.feed(text[1:] + ERROR) == text
+    assert code_of(relay) == "upstream_error"
 
 
 @every("end", [b"data: [DONE]", b"data: [DONE]\n", b""])
@@ -126,9 +147,15 @@ def test_an_error_before_anything_was_said_is_all_that_is_said() -> None:
     assert relay.fault is not None
 
 
-def test_a_null_error_is_none() -> None:
-    stream = frame({**chunk({"content": "a"}), "error": None}) + LAST + DONE
+@every("key", ["error", "detail"])
+@every("value", [None, "", {}, [], False])
+def test_an_empty_error_is_none_and_costs_no_reader(key: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some servers have it in every chunk."""
+    stream = frame({**chunk({"content": "a"}), key: value}) + LAST + DONE
+    with_blanks = stream.replace(b'":', b'": ')
+    monkeypatch.setattr(Relay, "_shown_object", None)
     assert relayed(stream)[0] == stream
+    assert relayed(with_blanks)[0] == with_blanks
 
 
 def test_a_frame_beyond_the_limit_is_a_fault() -> None:

@@ -90,3 +90,17 @@ def test_a_response_that_failed_without_an_error_is_a_fault() -> None:
     out, relay = relayed(failed, [], ResponsesProtocol())
     assert relay.fault is not None
     assert out == b""
+
+
+def test_a_response_with_nothing_but_a_call_without_a_name_is_a_fault() -> None:
+    """R29.2: such a call does not leave, relayed or converted. Beside anything else the bytes pass."""
+    call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "", "arguments": "{}"}
+    text = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi."}]}
+    for output, fault in (([call], "upstream_invalid_response"), ([text, call], None)):
+        response = {"id": "a", "status": "completed", "output": output}
+        stream = frame({"type": "response.completed", "response": response})
+        reader = ResponsesProtocol().reader(frame_bytes=4096)
+        last = [*reader.feed(stream), *reader.finish()][-1]
+        assert (last.error.code if isinstance(last, Fault) else None) == fault
+        out, relay = relayed(stream, [], ResponsesProtocol())
+        assert (relay.fault and relay.fault.code, out) == (fault, b"" if fault else stream)

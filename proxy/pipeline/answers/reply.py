@@ -88,8 +88,9 @@ class Reply(web.StreamResponse):
 
     @property
     def touched(self) -> bool:
-        """True if a stage changes the answer, so that its bytes have to be written from events."""
-        if self._fills:
+        """True if a stage changes the answer, or its server sent it in the other form, so that its bytes have to be
+        written from events."""
+        if self._fills or (self.wire is not None and self.wire.converts):
             return True
         for stage in self.stages:  # noqa: SIM110  # runs for each answer, and a generator costs more
             if stage.changes:
@@ -100,7 +101,7 @@ class Reply(web.StreamResponse):
         """Returns the source whose bytes are the answer to a client of this protocol, if no stage changes it; else
         None. Removes the stages that concern only rewritten answers."""
         wire = self.wire
-        if wire is None or wire.protocol.name != protocol or self._fills:
+        if wire is None or wire.protocol.name != protocol or self._fills or wire.converts:
             return None
         if self.stages:
             if self.touched:

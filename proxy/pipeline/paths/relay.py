@@ -8,7 +8,8 @@ Rules:
    like an object, or has bytes of an error, of an end, or of two frames without a blank line between them. A parsed
    frame is judged like a frame of an answer that is converted. An error ends the stream here and is sent in the
    gateway's own form, without the server's addresses and secrets (R10.8). A frame with a secret also ends the stream,
-   and one that is no JSON object, because clients fail on it.
+   and one that is no JSON object, because clients fail on it. So does a last frame with nothing but calls without a
+   name (R29.2); other calls are not read, because no tool is on offer.
 3. Frames that are neither answer nor error are left out. Frames that strict clients reject are repaired (R29.1): chunks
    without a `delta`, missing blank lines, other spellings of `[DONE]`.
 4. Nothing is sent after the end.
@@ -19,16 +20,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...errors import BackendFault, GatewayError
 from ...events import Fault
 from ...fastparse import SseFramer, plain_length
 from ...model import Usage
 from ...protocols.base import ServerSide
+from ...protocols.shared.ends import UNUSUAL_END
 from ...protocols.shared.noise import LEFT_OUT, Note, ignore_note, of_text
 from ...protocols.shared.server_errors import error_in
-from ...protocols.shared.sse_reader import is_done, is_whole, lacks_blank_lines
+from ...protocols.shared.sse_reader import FRAME_END, is_done, is_whole, lacks_blank_lines
 from ...protocols.shared.wire import dump, empty_answer_fault, load
 from ...support.offload import OFFLOAD_BYTES, offload
 from ...upstream.pool.first_content import FirstContentBuffer
@@ -38,17 +40,27 @@ from ...upstream.servers.upstream_errors import clean_error
 from ..answers.renaming import Renaming
 
 _ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
-_END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")
-_SUSPICIOUS: Final = (
-    *(b'"error"', b"event: error", b"event:error", b'"detail"', b'_reason":"', b'_reason": "'),
-    *(b"}\ndata", b"}\nevent"),
+
+
+class _Sign(NamedTuple):
+    """A reason to parse a frame: `pattern` matches it. Such a frame has at least one of `texts`, which are faster to
+    search for."""
+
+    texts: tuple[bytes, ...]
+    pattern: re.Pattern[bytes]
+
+
+_ERROR: Final = _Sign(
+    (b'"error"', b"event: error", b"event:error", b'"detail"', b'_reason":"', b'_reason": "'),
+    re.compile(rb'"(?:error|detail)"(?! ?: ?(?:null|false|""|\[\]|\{\}))|event: ?error|' + UNUSUAL_END),
 )
-"""Bytes of frames that may hold an error or a finish reason that means one, or lack a blank line."""
-_ERROR: Final = re.compile(
-    rb'"error"|"detail"|event: ?error|_reason": ?"(?!(?:'
-    rb'stop|length|tool_calls|function_call|content_filter|end_turn|tool_use|max_tokens|stop_sequence)")'
-)
-_JOINED: Final = re.compile(rb"\}(?:\r\n?|\n)(?:data|event)")
+"""The frame may hold an error, or a finish reason that means one."""
+_JOINED: Final = _Sign((b"}\ndata", b"}\nevent"), re.compile(rb"\}(?:\r\n?|\n)(?:data|event)"))
+"""The frame lacks a blank line."""
+_SIGNS: Final = (_ERROR, _JOINED)
+_SUSPICIOUS: Final = tuple(text for sign in _SIGNS for text in sign.texts)
+_HARMLESS: Final = ((b"\r\n", b"\n"), (b'"error":null', b""), (b'"error": null', b""))
+"""Texts that some servers have in every frame, and what stands in their place when a quick look judges the frame."""
 _DATA_LINE: Final = re.compile(rb"((?:^(?:\xef\xbb\xbf)?|(?<=[\r\n]))data[^\r\n]*)(\r\n|\r|\n)(?=[^\r\n])")
 _DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
 _COUNTS: Final = re.compile(rb'"usage" ?: ?\{')
@@ -130,8 +142,7 @@ class Relay:
         rest = self._rest
         searched = max(0, len(rest) - 2)
         rest += data
-        marks = _ENDS if rest.find(b"\r", searched) >= 0 else _ENDS[:1]  # a search without a match takes longest
-        end = max(at + len(mark) if (at := rest.rfind(mark, searched)) >= 0 else 0 for mark in marks)
+        end = _last_end(rest, searched)
         whole = bytes(rest[:end])
         del rest[:end]
         self.large = len(rest) > OFFLOAD_BYTES
@@ -155,16 +166,16 @@ class Relay:
                 break
 
     def _is_suspicious(self, frame: bytes) -> bool:
-        bare, suspicious = frame.replace(b"\r\n", b"\n"), self._suspicious
+        bare, suspicious = frame, self._suspicious
+        for text, plain in _HARMLESS:
+            bare = bare.replace(text, plain)
         if plain_length(bare, self._usual, suspicious) or plain_length(bare, self._spaced, suspicious):
             return False
         # `find`, because `in` first tries bytes as a number, which raises an exception each time.
         if (frame.find(self._usual) < 0 and frame.find(self._spaced) < 0) or not frame.rstrip().endswith(b"}"):
             return True
-        return (
-            _ERROR.search(frame) is not None
-            or _JOINED.search(frame) is not None
-            or any(frame.find(mark) >= 0 for mark in self._marks)
+        return any(sign.pattern.search(frame) is not None for sign in _SIGNS) or any(
+            frame.find(mark) >= 0 for mark in self._marks
         )
 
     def _shown(self, frame: bytes, out: list[bytes]) -> bytes:
@@ -201,7 +212,7 @@ class Relay:
             self._note(LEFT_OUT, kind)
             return b""
         ends = self._protocol.is_end(name, data)
-        if ends or name == "error" or _ERROR.search(frame) is not None or error_in(value) is not None:
+        if ends or name == "error" or _ERROR.pattern.search(frame) is not None or error_in(value) is not None:
             error = self._error(frame)
             if error is not None:
                 self.fault = error
@@ -269,11 +280,24 @@ def counted(protocol: ServerSide, frames: bytes) -> Usage | None:
             said = load(frame) if _COUNTS.search(frame) else None
         except ValueError:
             continue
-        places = (said, said.get("message"), said.get("response")) if isinstance(said, dict) else ()
-        for place in places:
+        if not isinstance(said, dict):
+            continue
+        choices = said.get("choices")
+        inside = choices if isinstance(choices, list) else ()
+        for place in (*inside, *said.values(), said):  # `message`, `response`, Moonshot's choices, Groq's `x_groq`
             if isinstance(place, dict) and isinstance(usage := place.get("usage"), dict):
-                counts |= {name: number for name, number in usage.items() if number is not None}
+                counts |= {k: n for k, n in usage.items() if n or (n is not None and k not in counts)}
     return protocol.read_usage(counts) if counts else None
+
+
+def _last_end(data: bytearray, begin: int) -> int:
+    """Returns the end of the last complete frame in `data`, searched from `begin`; 0 if there is none."""
+    if data.find(b"\r", begin) < 0:  # a search without a match takes longest
+        return at + 2 if (at := data.rfind(b"\n\n", begin)) >= 0 else 0
+    ends = [at + len(mark) for mark in _ENDS if (at := data.rfind(mark, begin)) >= 0]
+    if (at := data.rfind(b"\n\r", begin, -1)) >= 0:  # at the very end it may become LF and CRLF
+        ends.append(at + 2)
+    return max(ends, default=0)
 
 
 def _frames(data: bytes) -> Iterator[bytes]:
@@ -284,6 +308,6 @@ def _frames(data: bytes) -> Iterator[bytes]:
         if lines:  # `find` is several times faster
             end = at + 2 if (at := data.find(b"\n\n", begin)) >= 0 else len(data)
         else:
-            end = found.end() if (found := _END.search(data, begin)) is not None else len(data)
+            end = found.end() if (found := FRAME_END.search(data, begin)) is not None else len(data)
         yield data[begin:end]
         begin = end

@@ -11,7 +11,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, cast
 
@@ -23,9 +24,10 @@ from ...fastparse import has_duplicates
 from ...folding import unfold
 from ...model import ModelReply, Usage
 from ...protocols.base import ServerSide
+from ...protocols.shared.ends import UNUSUAL_END
 from ...protocols.shared.noise import without_noise
 from ...protocols.shared.server_errors import error_in
-from ...protocols.shared.wire import BOUNDS, dump_in_pieces
+from ...protocols.shared.wire import BOUNDS, dump_in_pieces, load
 from ...support.bounded_json import loads
 from ...support.offload import OFFLOAD_BYTES, is_long, offload
 from ...upstream.servers.base import EventSource, WireSource
@@ -38,6 +40,11 @@ from ..exchange.response_head import TOKENIZER, USAGE_SOURCE
 from ..transforms.sealing import seal_reply
 
 JSON: Final = "application/json"
+
+_STATUSES: Final = (None, "completed", "incomplete")
+"""Statuses of an answer that is no error."""
+_SUSPICIOUS: Final = re.compile(rb'"error" ?: ?[{"]|"name" ?: ?(?:null|"")|' + UNUSUAL_END)
+"""Matches an error in a choice, a call without a name, and a finish reason that may mean an error."""
 
 
 async def body_of(exchange: Exchange, reply: Reply) -> bytes:
@@ -135,24 +142,47 @@ async def check_body(reply: Reply, wire: WireSource, body: bytes) -> bytes:
 
 
 def _checked(wire: WireSource, body: bytes, judged: bool) -> bytes:
-    """Returns the bytes of a whole answer without items that are neither answer nor error (R29.1). `judged`: duplicate
-    keys are removed too (R33.6). Raises the `GatewayError` in the body, or one for a secret in it."""
+    """Returns the bytes of a whole answer without items that are neither answer nor error (R29.1), and as JSON that
+    strict clients read (R6.5). `judged`: duplicate keys are removed too (R33.6). Raises the `GatewayError` in the body,
+    or one for a secret in it."""
+    is_strict = True
     try:
         value = orjson.loads(body) if len(body) <= OFFLOAD_BYTES else loads(body, BOUNDS)
     except ValueError:
-        value = None
-    if not isinstance(value, dict) or value.get("error") or ("choices" not in value and error_in(value) is not None):
+        value, is_strict = _read_leniently(body), False
+    if not isinstance(value, dict) or _is_suspicious(wire.protocol, value, body):
         try:
             wire.protocol.read_reply(body)
         except GatewayError as error:
             raise clean_error(error, private=wire.private) from None
-    elif (shown := without_noise(value, wire.protocol.items_in, wire.note)) is not value or (
-        judged and has_duplicates(body, value)
-    ):
-        body = dump_in_pieces(shown)
+    if isinstance(value, dict):
+        items = wire.protocol.items_in
+        shown = without_noise(value, items, wire.note) if items else value
+        mended = not (is_strict or wire.protocol.any_frames)
+        if mended or shown is not value or (judged and has_duplicates(body, value)):
+            body = dump_in_pieces(shown)
     if wire.private.secrets:
         check_whole(wire.private, body)
     return body
+
+
+def _read_leniently(body: bytes) -> Any:
+    """Returns the value of a body that is not strict JSON: not in UTF-8, with a byte order mark, NaN or half
+    characters. None if it is no JSON at all."""
+    try:
+        return load(body)
+    except ValueError:
+        return None
+
+
+def _is_suspicious(protocol: ServerSide, value: Mapping[str, Any], body: bytes) -> bool:
+    """Returns True for a whole answer that may hold an error, or nothing but calls without a name (R29.2). Such an
+    answer is read, and fails as one that is converted."""
+    if value.get("error") or _SUSPICIOUS.search(body) is not None:
+        return True
+    if protocol.any_frames:
+        return "choices" not in value and error_in(value) is not None
+    return not value.get(protocol.items_in or "choices") or value.get("status") not in _STATUSES
 
 
 def _read(wire: WireSource, body: bytes) -> ModelReply | GatewayError:

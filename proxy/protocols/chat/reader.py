@@ -31,7 +31,7 @@ from ..shared.call_deltas import CallDelta, CallDeltas
 from ..shared.ends import cut_off_reason, read_end
 from ..shared.numbers import MAX_CALLS, MAX_CHOICES, index_of, too_many, whole_number
 from ..shared.sse_reader import SseReader
-from ..shared.wire import empty_answer_fault, nameless_call_fault, unfinished_call_fault
+from ..shared.wire import empty_answer_fault, fields_in, nameless_call_fault, unfinished_call_fault
 from .extra_fields import PROTOCOL, REASONING, calls_of, of_deltas, opaque_of, other_fields
 from .reply import (
     AN_ANSWER,
@@ -177,6 +177,8 @@ class ChatReader(SseReader):
             answer.call(self, call, None if len(calls) == 1 else place)
         if reason:
             answer.reason = read_end(reason, self.note)
+            if self._usage is None and "usage" in choice:  # Moonshot
+                self._usage = read_usage(choice["usage"])
             if rest or extra or not choice.keys() <= CHOICE:
                 answer.ended({**choice, "logprobs": None} if has_content else choice, rest)
             answer.close_prose(self)
@@ -223,6 +225,8 @@ class ChatReader(SseReader):
         first, *others = (reason or "stop" for reason in reasons)
         ends = tuple(self._answers[i].ending if i in self._answers else EMPTY for i in range(count))
         late: Extra = {PROTOCOL: self._late} if self._late else EMPTY
+        if self._usage is None and late:
+            self._usage = read_usage(fields_in(self._late.get("x_groq")).get("usage"))
         self._ended = True
         self.out.append(Finish(first, self._usage, tuple(others), late, ends if any(ends) else ()))
 

@@ -352,7 +352,7 @@ def text_of(value: Any) -> str:
 
 def read_usage(usage: Any) -> Usage | None:
     """Returns the token counts; None if a server sends none or impossible ones. If one of two counts and their sum are
-    given, the other is the difference."""
+    given, the other is the difference. Some servers use the names of Responses."""
     if not isinstance(usage, dict):
         return None
     prompt_tokens, completion_tokens, total = (
@@ -360,6 +360,8 @@ def read_usage(usage: Any) -> Usage | None:
         usage.get("completion_tokens"),
         usage.get("total_tokens"),
     )
+    if prompt_tokens is None and completion_tokens is None:
+        prompt_tokens, completion_tokens = usage.get("input_tokens"), usage.get("output_tokens")
     if type(total) is int:
         if completion_tokens is None and type(prompt_tokens) is int and total >= prompt_tokens:
             completion_tokens = total - prompt_tokens

@@ -19,6 +19,7 @@ from ...formats.engine.toolset import SPEC_BYTES, known_set, note, note_of
 from ...model import EMPTY, Usage, fields_of, scoped
 from ...repair.characters import valid_text
 from ..chat.reply import read_error, text_of
+from ..chat.reply import read_usage as read_chat_usage
 from ..shared.numbers import rest_of_counts, usage_of, with_rest
 from ..shared.wire import dump, dumper, fields_in
 from ..streams import WriteOptions
@@ -285,9 +286,12 @@ def write_usage(usage: Usage) -> dict[str, Any]:
 
 
 def read_usage(usage: Any) -> Usage | None:
-    """Returns the token counts; missing details are 0. None if there are none or impossible ones."""
+    """Returns the token counts; missing details are 0. None if there are none or impossible ones. Some servers use the
+    names of Chat."""
     if not isinstance(usage, Mapping):
         return None
+    if "input_tokens" not in usage and "output_tokens" not in usage:
+        return read_chat_usage(usage)
     extra = scoped(PROTOCOL, rest_of_counts(usage, _COUNTS))
     before, after = fields_in(usage.get("input_tokens_details")), fields_in(usage.get("output_tokens_details"))
     return usage_of(

@@ -51,6 +51,13 @@ _WORDS: Final[Mapping[str, str]] = {
 MEANS: Final[Mapping[str, str]] = {word: meaning for meaning, words in _WORDS.items() for word in words.split()}
 """Meaning of each word in lower case."""
 
+UNUSUAL_END: Final = (
+    rb'_reason" ?: ?"(?!(?:'
+    rb'stop|length|tool_calls|function_call|content_filter|end_turn|tool_use|max_tokens|stop_sequence)")'
+)
+"""Pattern of a finish reason in JSON that may mean an error. The usual words do not match, so that few answers that are
+sent unread have to be parsed."""
+
 
 @dataclass(frozen=True, slots=True)
 class FinishWords:

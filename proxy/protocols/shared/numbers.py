@@ -3,7 +3,7 @@
 Rules:
 
 1. A value that is not a number (absent, null, text, true) counts as missing; the caller then uses the position in the
-   list.
+   list. An index in quotes is a number.
 2. A number that is out of range for its field is a fault of the server. It is never clamped, because then the client
    could get parts of another answer.
 3. No limit here depends on earlier values of the server.
@@ -27,6 +27,9 @@ MAX_PARTS: Final = 4096
 MAX_TOKENS: Final = 100_000_000
 """Maximum token count; no model reads or writes more for one request."""
 
+_INDEX_DIGITS: Final = 18
+"""Digits of an index in quotes that are read at most; a longer text is no number."""
+
 _EXACT: Final = 2**53
 """Larger JSON numbers are not exact (RFC 8259, 6)."""
 
@@ -42,6 +45,8 @@ def index_of(value: Any, most: int, what: str) -> int | None:
     if type(value) is int:
         if 0 <= value < most:
             return value
+    elif type(value) is str and value.isdecimal() and len(value) <= _INDEX_DIGITS:
+        return index_of(int(value), most, what)
     elif type(value) is not float:
         return None
     elif value.is_integer() and 0 <= value < most:
@@ -87,8 +92,8 @@ def usage_of(
     prompt: Any, answer: Any, *, cached: Any = None, stored: Any = None, reasoning: Any = None, extra: Extra = EMPTY
 ) -> Usage | None:
     """Returns the token counts of one answer. One of prompt and answer may be `missing`, further counts are 0 then.
-    Returns None if both are missing or a count is impossible, so that no limit is charged. `cached` and `stored` are
-    part of the count of the `prompt`, `reasoning` of the count of the `answer`."""
+    Returns None if both are missing, or 0 (a server that does not count), or a count is impossible, so that no limit is
+    charged. `cached` and `stored` are part of the count of the `prompt`, `reasoning` of the count of the `answer`."""
     if type(prompt) not in (int, float):
         missing: Literal["input", "output"] | None = "input"
     else:
@@ -103,6 +108,8 @@ def usage_of(
             counts.append(int(value))
         else:  # also NaN
             return None
+    if missing is None and not (counts[0] or counts[1]):
+        return None
     return Usage(counts[0], counts[1], counts[2], counts[3], counts[4], extra=extra, missing=missing)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -20,14 +21,19 @@ FORMAT_NAME: Final = "answer"
 TIME_HEADER: Final = "openai-processing-ms"
 """Response header with the milliseconds between request and answer."""
 
+_DATA: Final = re.compile(rb"\s*(?:event:[^\n]*\n)?data:([^\n]*)")
+"""Matches the first frame in the body of an error."""
+
 _KNOWN_CODES: Final = OVERFLOW_CODES | {"model_not_found"}
 
 
 def read_refusal(body: bytes) -> tuple[str, str | None]:
     """Returns the message and the code of an error body (see `ServerSide.read_refusal`): OpenAI's error object,
-    `{"error": "..."}`, `{"message": ...}`, `{"detail": ...}`, or short plain text."""
+    `{"error": "..."}`, `{"message": ...}`, `{"detail": ...}`, one of these as a frame of a stream, or short plain
+    text."""
+    framed = _DATA.match(body)
     try:
-        parsed: Any = orjson.loads(body)
+        parsed: Any = orjson.loads(body if framed is None else framed[1])
     except orjson.JSONDecodeError:
         text = body.decode("utf-8", "replace").strip()
         return ("" if text.startswith("<") else text), None

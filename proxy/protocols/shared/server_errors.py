@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...errors import BackendFault, ClientFault, GatewayError
-from .wire import dump
+from .wire import dump, load
 
 MAX_NESTING: Final = 4
 """Levels of error objects in each other that are read."""
@@ -110,7 +110,7 @@ def read_overflow(text: str) -> Overflow | None:
 
 _INSIDE: Final = ("error", "errors", "base_resp")
 """Keys under which servers put the error object, or a list with one. The last is MiniMax's."""
-_MESSAGES: Final = ("message", "msg", "error_msg", "error_message", "status_msg", "detail")
+_MESSAGES: Final = ("message", "msg", "error_msg", "error_message", "errorMessage", "Message", "status_msg", "detail")
 _CODES: Final = ("code", "error_code", "status_code")
 _SIGNS: Final = frozenset({*_INSIDE, *_CODES, "detail"})
 _ANSWERS: Final = ("choices", "content", "data", "output", "result", "results", "response")
@@ -124,13 +124,19 @@ def error_in(answer: Mapping[str, Any]) -> Any:
         return error_object(answer)
     if "error" in (answer.get("object"), answer.get("type")):
         return error_object(answer) or answer
-    if _SIGNS.isdisjoint(answer) or any(answer.get(key) is not None for key in _ANSWERS):
+    if _SIGNS.isdisjoint(answer) or _is_answer(answer):
         return None
     found = error_object(answer)
     if answer.get("errors") or answer.get("detail"):
         return found
     failed = isinstance(found, dict) and str(found.get("code") or "").lower() not in _FINE
     return found if failed and found.get("message") else None
+
+
+def _is_answer(body: Mapping[str, Any]) -> bool:
+    """True if a body or a frame has a part of an answer, or counts the tokens of one, so that other fields are no
+    error."""
+    return any(map(body.get, _ANSWERS)) or (body.get("choices") is not None and bool(body.get("usage")))
 
 
 def error_object(body: Any) -> Any:
@@ -147,7 +153,8 @@ def error_object(body: Any) -> Any:
         return body if body is None or isinstance(body, str) else dump(body).decode()
     message = next((body[key] for key in _MESSAGES if body.get(key)), "")
     code = next((body[key] for key in _CODES if body.get(key)), None)
-    return {**body, "message": message if isinstance(message, str) else dump(message).decode(), "code": code}
+    text = _unwrapped(message) if isinstance(message, str) else dump(message).decode()
+    return {**body, "message": text, "code": code}
 
 
 def _inside(body: Mapping[str, Any]) -> Any:
@@ -158,21 +165,37 @@ def _inside(body: Mapping[str, Any]) -> Any:
         return error
     if any(isinstance(body.get(key), str) and body[key] for key in _MESSAGES):
         return None
-    return next((body[key] for key in _INSIDE if body.get(key)), None)
+    inside = next((body[key] for key in _INSIDE if body.get(key)), None)
+    return inside or next((body[key] for key in _MESSAGES if body.get(key) and isinstance(body[key], dict)), None)
+
+
+def _unwrapped(message: str) -> str:
+    """Returns the message in a message that is the JSON of another server's error, which gateways pass on like this;
+    any other message unchanged."""
+    if message[:1] not in ("{", "[") or len(message) > MAX_CHARS:
+        return message
+    try:
+        error = error_object(load(message))
+    except ValueError:
+        return message
+    return error["message"] or message if isinstance(error, dict) else message
 
 
 # --- errors inside of an answer ---------------------------------------------------------------------------------------
 
 
+_NO_MODEL_WORD: Final = "modelnotfound"
 _FAULT_WORDS: Final[Mapping[str, int]] = {
     **dict.fromkeys(("badrequest", "invalidrequest", "validation", "unprocessableentity", "invalidprompt"), 400),
     **dict.fromkeys(("authentication", "unauthorized", "permission", "permissiondenied", "forbidden"), 401),
+    **dict.fromkeys(("notfound", _NO_MODEL_WORD), 404),
     **dict.fromkeys(("requesttoolarge", "payloadtoolarge"), 413),
     **dict.fromkeys(("ratelimit", "ratelimitexceeded", "toomanyrequests", "insufficientquota"), 429),
     **dict.fromkeys(("overloaded", "serviceunavailable", "serverisoverloaded", "slowdown"), 503),
     **dict.fromkeys(("timeout", "gatewaytimeout"), 504),
 }
 """Statuses by the words of codes and types, in lower case, without separators and the ending `error`."""
+_MODEL: Final = re.compile(r"(?<![\w/.-])models?(?![\w/-])", re.IGNORECASE)
 _FINAL: Final = frozenset({"insufficientquota"})
 """Limits for which a retry is useless."""
 
@@ -190,9 +213,29 @@ def status_in(error: Mapping[str, Any]) -> int | None:
 def fault_of(error: Mapping[str, Any], message: str) -> GatewayError:
     """Returns the gateway's error for a server's error object; `message` is the server's text, shortened."""
     status = status_in(error)
-    fault = _fault(status, message, lasting=not _FINAL.isdisjoint(_words(error)))
+    words = frozenset(_words(error))
+    if status == 404 and (_NO_MODEL_WORD in words or is_about_model(message)):
+        fault: GatewayError = no_model_fault(message)
+    else:
+        fault = _fault(status, message, lasting=not _FINAL.isdisjoint(words))
     fault.upstream_status = status
     return fault
+
+
+def is_about_model(text: str) -> bool:
+    """Returns True if the message of a 404 is about the model, not the path. Servers word it in many ways, some without
+    "not found"."""
+    return _MODEL.search(text) is not None
+
+
+def no_model_fault(text: str) -> ClientFault:
+    """Returns the error for a model that the server does not have; `text` is the server's."""
+    return ClientFault(
+        text or "The model server does not have this model.",
+        code="model_not_found",
+        param="model",
+        hint="GET /v1/models lists the names.",
+    )
 
 
 def _words(error: Mapping[str, Any]) -> Iterable[str]:

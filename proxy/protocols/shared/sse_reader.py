@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 from ...errors import BackendFault, GatewayError
 from ...events import Event, Fault
@@ -11,6 +12,9 @@ from ...scan._grammar import FrameTooLarge
 from .noise import LEFT_OUT, Note, ignore_note, of_text
 from .numbers import MAX_CHOICES
 from .wire import load, read_frame
+
+FRAME_END: Final = re.compile(rb"\n\n|\n\r\n?|\r\r")
+"""Matches the end of a frame: two line ends, each LF, CR or CRLF."""
 
 
 class SseReader:

@@ -198,12 +198,13 @@ class HttpAnswer:
         self._fields = fields
         self.content_type = _media_type(fields.get(b"content-type", b"")[:256])
         if b"content-length" not in fields:
-            coding = fields.get(b"transfer-encoding", b"").rpartition(b",")[2].strip().lower()
-            self.until_close = coding != b"chunked"
-        encoding = fields.get(b"content-encoding", b"").strip().lower().decode("latin-1")
-        if encoding and encoding != "identity":
+            transfer = fields.get(b"transfer-encoding", b"")
+            self.until_close = transfer.rpartition(b",")[2].strip().lower() != b"chunked"
+            if transfer and transfer != b"chunked" and _encodings(transfer) not in ([], [b"chunked"]):
+                self.fail(undecodable())
+        if b"content-encoding" in fields and (encodings := _encodings(fields[b"content-encoding"])):
             try:
-                self.inflater = Inflater(encoding)
+                self.inflater = Inflater(b", ".join(encodings).decode("latin-1"))
             except ValueError:
                 self.fail(undecodable())
         if self._waiter is not None:
@@ -289,6 +290,11 @@ class HttpAnswer:
         self._waiter = None
         if not waiter.done():  # the waiting task may have been cancelled
             waiter.set_result(None)
+
+
+def _encodings(value: bytes) -> list[bytes]:
+    """Returns the encodings in a header field, in lower case, without those that change nothing."""
+    return [name for part in value.lower().split(b",") if (name := part.strip()) not in (b"", b"identity")]
 
 
 @lru_cache(maxsize=64)

@@ -67,6 +67,7 @@ class WireAttempts(Attempts, WireSource):
 
     def _opened(self, member: WeightedServer) -> None:
         self.note = self._source.note = partial(report_oddity, self._record, member, self._request_id)
+        self.converts = self._source.converts
 
     async def _pump(self, source: WireSource, sink: Callable[[bytes], None]) -> None:
         beginning = FirstContentBuffer(self.protocol.is_empty_frame)

@@ -108,6 +108,8 @@ class WireSource(EventSource):
     """Data that must not reach clients. The reader of the bytes has to remove it."""
     queued_s: float = 0.0
     """Seconds that the request waited for a free connection to the backend."""
+    converts: bool = False
+    """True if a stream came in place of a whole answer, or the reverse, so that the bytes have to be written anew."""
     note: Note = staticmethod(ignore_note)
     """Called with oddities of the answer."""
 

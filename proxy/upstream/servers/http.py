@@ -69,6 +69,9 @@ REFUSAL_BYTES: Final = 64 * 1024
 HEAD_BYTES: Final = 64
 """Bytes of an answer that tell a stream from a whole answer."""
 
+_STREAM_BEGINS: Final = b"deir:\xef"
+"""First bytes of a stream: those of `data`, `event`, `id`, `retry`, a comment, and a byte order mark."""
+
 
 class HttpBackend:
     """A server over HTTP that speaks `protocol`. The constructor raises `ValueError` for an unusable configuration."""
@@ -355,6 +358,7 @@ class HttpSource(WireSource):
         self._answer = answer
         kind = answer.content_type
         self._streams = kind == "text/event-stream" or (request.stream and _may_be_stream(kind))
+        self.converts = self._streams is not request.stream and type(wire) is not ProxiedProtocol
 
     @property
     def _reading(self) -> dict[str, Any]:
@@ -519,9 +523,10 @@ def _capabilities(config: BackendConfig, identity: Identity | None, wire: Server
 
 
 def _is_whole(data: bytes) -> bool:
-    """True if the first bytes of an answer labelled as a stream are those of a whole JSON answer. No line of a stream
-    begins with `{`."""
-    return data.lstrip()[:1] == b"{"
+    """True if the first bytes of an answer labelled as a stream are those of something else, such as a whole JSON
+    answer or an error page."""
+    begin = data.lstrip()[:1]
+    return begin != b"" and begin not in _STREAM_BEGINS
 
 
 def _is_stream(body: bytes) -> bool:

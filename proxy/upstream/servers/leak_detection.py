@@ -10,7 +10,6 @@ Rules:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from ...events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Ope
 from ...fastparse import SecretGuard, SseFramer
 from ...folding import unfold
 from ...model import ModelReply
+from ...protocols.shared.sse_reader import FRAME_END
 from ...protocols.shared.wire import dump, load
 from .private_data import PrivateData, secret_fault
 
@@ -40,7 +40,6 @@ _TEXTS: Final = frozenset(
 _REASONING: Final = frozenset({"reasoning", "reasoning_content", "reasoning_text"})
 _PLACES: Final = ("index", "output_index", "content_index", "summary_index", "item_id")
 """Keys that identify the text which a piece belongs to."""
-_FRAME_END: Final = re.compile(rb"\n\n|\n\r\n|\r\r")
 MOST_FIELDS: Final = 256
 """Maximum number of texts that are tracked at once; beyond it the oldest is forgotten."""
 
@@ -173,5 +172,5 @@ def _texts(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
 
 def _frame_end(data: bytes, pos: int) -> int:
     """Returns the end of the frame at `pos`, for any kind of line end."""
-    match = _FRAME_END.search(data, pos)
+    match = FRAME_END.search(data, pos)
     return len(data) if match is None else match.end()

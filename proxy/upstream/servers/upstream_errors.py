@@ -12,7 +12,7 @@ from typing import Final
 
 from ...errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
 from ...protocols.shared import openai
-from ...protocols.shared.server_errors import is_overflow
+from ...protocols.shared.server_errors import is_about_model, is_overflow, no_model_fault
 from ..client.connections import redirected
 from .hops import loop_fault
 from .private_data import ADDRESS, NOTHING, PrivateData
@@ -26,10 +26,6 @@ MOST_READ_CHARS: Final = 4 * MAX_MESSAGE_CHARS
 
 TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 """Statuses after which a request may be retried (R10.5)."""
-
-_NO_MODEL: Final = re.compile(r"(?<![\w/.-])models?(?![\w/-])", re.IGNORECASE)
-"""Matches the message of a 404 that is about the model, not the path. Servers word it in many ways, some without "not
-found"."""
 
 _OTHER_MODEL: Final = re.compile(r"\bserver is pinned to\b", re.IGNORECASE)
 """Matches a 400 of `transformers serve`, which serves one model only."""
@@ -122,7 +118,7 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
         case 400 | 413 | 422 | 500 if code == "context_length_exceeded" or is_overflow(text):
             return ClientFault(text or "The prompt is too long for the model server.", code="context_length_exceeded")
         case 400 if _OTHER_MODEL.search(text):
-            return _no_model(text)
+            return no_model_fault(text)
         case 400 | 422:
             return ClientFault(
                 text or f"The model server refused the request with status {status}.", code="upstream_rejected"
@@ -147,23 +143,14 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
             return BackendFault(f"The model server is overloaded{suffix}", code="overloaded")
         case _ if 300 <= status < 400:
             return redirected(status)
-        case 404 if code == "model_not_found" or _NO_MODEL.search(text):
-            return _no_model(text)
+        case 404 if code == "model_not_found" or is_about_model(text):
+            return no_model_fault(text)
         case 404:
             return BackendFault(
                 f"The model server answered 404{suffix}", hint="Check the backend's `url` and model name."
             )
         case _:
             return BackendFault(f"The model server answered {status}{suffix}")
-
-
-def _no_model(text: str) -> ClientFault:
-    return ClientFault(
-        text or "The model server does not have this model.",
-        code="model_not_found",
-        param="model",
-        hint="GET /v1/models lists the names.",
-    )
 
 
 def clean_text(text: str, *, private: PrivateData = NOTHING) -> str:
