@@ -21,21 +21,30 @@ NO_WORDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def write(name: str, folder: Path, server: TestServer, words: Mapping[str, str] = NO_WORDS) -> None:
-    """Write the files of the page `name` into `folder`, which is the user's home. `words` are words of them, and what
-    to write instead. Raises `AssertionError` if no file has one of them."""
+    """Write the files of the page `name` into `folder`, which is the user's home. `words` are words of the page's
+    lines, and what to write instead. Raises `AssertionError` if neither a file nor a command has one of them."""
     files = write_files(PAGES / f"{name}.md", folder)
     texts = [file.read_text("utf-8") for file in files]
-    for old, new in words.items():
-        assert any(old in text for text in texts), f"{name}: {old} is not there"
-        texts = [text.replace(old, new) for text in texts]
+    for old in words:
+        assert any(old in text for text in (*texts, *_commands(name))), f"{name}: {old} is not there"
     for file, text in zip(files, texts, strict=True):
-        file.write_text(_at(server, text), "utf-8")
+        file.write_text(_at(server, _with(words, text)), "utf-8")
 
 
-def command(name: str, server: TestServer, *arguments: str) -> tuple[str, ...]:
-    """The commands of the page `name`, with arguments for the last one."""
-    [lines] = [block.text for block in blocks(PAGES / f"{name}.md") if block.info == ["sh", "client"]]
-    return ("bash", "-euc", f'{_at(server, lines).rstrip()} "$@"', name, *arguments)
+def command(name: str, server: TestServer, *arguments: str, words: Mapping[str, str] = NO_WORDS) -> tuple[str, ...]:
+    """The commands of the page `name`, with arguments for the last one. `words`: see `write`."""
+    [lines] = _commands(name)
+    return ("bash", "-euc", f'{_at(server, _with(words, lines)).rstrip()} "$@"', name, *arguments)
+
+
+def _commands(name: str) -> list[str]:
+    return [block.text for block in blocks(PAGES / f"{name}.md") if block.info == ["sh", "client"]]
+
+
+def _with(words: Mapping[str, str], text: str) -> str:
+    for old, new in words.items():
+        text = text.replace(old, new)
+    return text
 
 
 def _at(server: TestServer, text: str) -> str:

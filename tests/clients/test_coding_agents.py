@@ -65,6 +65,13 @@ AGENTS = {
         edited="It is edited.",
         package="codex",
     ),
+    "copilot": Agent(
+        arguments=("--allow-all", "-p"),
+        read=each("view", "path"),
+        edit=lambda path, old, new: ("edit", {"path": path, "old_str": old, "new_str": new}),
+        edited="updated with changes",
+        package="copilot",
+    ),
     "opencode": Agent(
         arguments=("run",),
         read=each("read", "filePath"),
@@ -89,6 +96,14 @@ AGENTS = {
 }
 
 OTHER_APIS = {
+    "copilot": [
+        ("responses", {"=my-model": "=my-model COPILOT_PROVIDER_WIRE_API=responses"}),
+        (
+            "websocket",
+            {"=my-model": "=my-model COPILOT_PROVIDER_WIRE_API=responses COPILOT_PROVIDER_TRANSPORT=websockets"},
+        ),
+        ("messages", {"=my-model": "=my-model COPILOT_PROVIDER_TYPE=anthropic", "/v1": ""}),
+    ],
     "opencode": [
         ("openai", {"@ai-sdk/openai-compatible": "@ai-sdk/openai"}),
         ("anthropic", {"@ai-sdk/openai-compatible": "@ai-sdk/anthropic"}),
@@ -98,7 +113,7 @@ OTHER_APIS = {
         ("messages", {"openai-completions": "anthropic-messages", "/v1": ""}),
     ],
 }
-"""What an agent's page says of other APIs: words of its file, and what to write instead."""
+"""What an agent's page says of other APIs: words of its lines, and what to write instead."""
 
 
 def way(name: str, words: Mapping[str, str], mode: str, label: str, *, heavy: bool) -> Any:
@@ -152,7 +167,7 @@ async def run(
     work: Path,
     words: Mapping[str, str] = setup_pages.NO_WORDS,
 ) -> tuple[int, str, str]:
-    """Set an agent up by its page, with some words of its files replaced, and give it a task."""
+    """Set an agent up by its page, with some words of its lines replaced, and give it a task."""
     agent = AGENTS[name]
     setup_pages.write(name, home, server, words)
     for file, text in agent.files.items():
@@ -165,7 +180,7 @@ async def run(
         **NOWHERE,
         **agent.env,
     }
-    return await execute(*setup_pages.command(name, server, *agent.arguments, task), cwd=work, env=env)
+    return await execute(*setup_pages.command(name, server, *agent.arguments, task, words=words), cwd=work, env=env)
 
 
 @pytest.mark.parametrize("mode", ["prompt", pytest.param("native", marks=HEAVY)])

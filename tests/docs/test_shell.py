@@ -33,6 +33,7 @@ ELSEWHERE: Final = frozenset(
         "claude",
         "cline",
         "codex",
+        "copilot",
         "docker",
         "export",
         "gh",

@@ -65,6 +65,25 @@ def test_a_tool_is_added_and_taken_away() -> None:
     assert names(HI, said("tool_addition", reference("late")), tools=[SEARCH, LATE]) == ["ToolSearch", "late"]
 
 
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_a_summary_brings_the_changes_of_what_it_stands_for(role: str) -> None:
+    new = {"name": "new", "input_schema": {"type": "object"}}
+    changes = [
+        {"type": "tool_removal", "tool": reference("ToolSearch")},
+        {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": new}},
+        "odd",
+    ]
+    summary = {"type": "compaction", "content": "They talked.", "signature": "s", "tool_changes": changes}
+    request = read({"role": role, "content": [summary]}, tools=[SEARCH, {**new, "name": "kept"}])
+    assert [tool.name for tool in request.tools] == ["kept", "new"]
+    written = MessagesProtocol().write_request(request)
+    assert written["messages"][-2]["content"] == [{k: v for k, v in summary.items() if k != "tool_changes"}]
+    later = said("tool_removal", reference("new"))
+    assert names({"role": role, "content": [summary]}, HI, later, tools=[SEARCH]) == []
+    for odd in (None, 5, [], {"type": "tool_removal"}):
+        assert names({"role": role, "content": [{**summary, "tool_changes": odd}]}, tools=[SEARCH]) == ["ToolSearch"]
+
+
 @pytest.mark.parametrize("tool", [None, 5, {}, {"type": "tool_reference"}, {"type": "mcp_toolset_reference"}], ids=str)
 def test_what_cannot_be_read_changes_nothing(tool: Any) -> None:
     assert names(HI, said("tool_addition", tool), said("tool_removal", tool), tools=[SEARCH]) == ["ToolSearch"]

@@ -345,6 +345,31 @@ def test_a_server_that_runs_the_shell_itself_is_not_asked_for() -> None:
     assert ResponsesProtocol().read_reply(orjson.dumps(body)).calls == ()
 
 
+@every(
+    ("item", "shown"),
+    [
+        (
+            {"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "a", "diff": None}},
+            {"type": "delete_file", "path": "a"},
+        ),
+        (
+            {"type": "computer_call", "actions": [{"type": "click", "x": 1, "y": 2, "button": "left", "keys": None}]},
+            {"actions": [{"type": "click", "x": 1, "y": 2, "button": "left"}]},
+        ),
+        (
+            {"type": "computer_call", "action": {"type": "wait", "keys": None}},
+            {"type": "wait"},
+        ),
+        ({"type": "shell_call", "action": {**SHELL, "commands": ["ls"]}}, {"commands": ["ls"]}),
+    ],
+)
+def test_a_null_of_an_earlier_call_is_not_shown_to_the_model(item: dict[str, Any], shown: Any) -> None:
+    """SDKs send fields back that they have set to null themselves."""
+    (use,) = request({"call_id": "c1", **item}).messages[0].parts
+    assert isinstance(use, ToolUse)
+    assert json.loads(use.arguments) == shown
+
+
 # --- results --------------------------------------------------------------------------------------------------------
 
 PNG = "data:image/png;base64,AAAA"
@@ -364,6 +389,7 @@ RESULTS: list[tuple[dict[str, Any], Any, bool]] = [
     (result("shell", []), Text("No output."), False),
     (result("shell", "a"), Text("a"), False),
     (result("shell", [{}]), Text("[exit code 0]"), False),
+    (result("shell", [{"outcome": {"type": "exit", "exit_code": None}}]), Text("[exit code 0]"), False),
     (result("local_shell", '{"a":1}'), Text('{"a":1}'), False),
     (result("local_shell", {"a": 1}), Text('{"a":1}'), False),
     (result("local_shell", ""), Text("No output."), False),

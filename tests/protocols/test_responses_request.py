@@ -300,10 +300,20 @@ CHOICES: list[tuple[Any, ToolChoice]] = [
         },
         ToolChoice("required", allowed=("f",)),
     ),
+    (
+        {
+            "type": "allowed_tools",
+            "mode": "auto",
+            "tools": [{"type": "namespace", "name": "n"}, {"type": "custom", "name": "p"}],
+        },
+        ToolChoice("auto", allowed=("g", "h", "p")),
+    ),
+    ({"type": "namespace", "name": "n"}, ToolChoice("required", allowed=("g", "h"))),
 ]
 OFFER = [
     {"type": "function", "name": "f"},
     {"type": "custom", "name": "p"},
+    {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "g"}, {"type": "custom", "name": "h"}]},
     {"type": "web_search"},
     {"type": "mcp", "server_label": "s"},
 ]

@@ -51,6 +51,8 @@ REDACTED: Final = frozenset({"type"})
 CALL: Final = frozenset({"type", "id", "name", "input"})
 _RESULT: Final = frozenset({"type", "tool_use_id", "content", "is_error"})
 _PLAIN: Final = frozenset({"type", "media_type", "data"})
+TOOL_CHANGES: Final = "tool_changes"
+"""Field of a summary's block: the tools that came and went in the messages that it stands for."""
 PART_FIELDS: Final = frozenset(
     {"cache_control", "citations", "caller", "document", "source", "title", "context", TOOLSET}
 )
@@ -134,7 +136,8 @@ def write_content(blocks: list[Mapping[str, Any]]) -> Any:
 
 
 def request_blocks(parts: Iterable[Part]) -> Iterator[Mapping[str, Any]]:
-    """Yields the blocks of a message for a server, without those that servers refuse."""
+    """Yields the blocks of a message for a server, without those that servers refuse and without tool changes, which
+    are in the request's tools already."""
     for part in parts:
         if isinstance(part, Reasoning) and not _has_server_signature(part):
             continue
@@ -142,7 +145,7 @@ def request_blocks(parts: Iterable[Part]) -> Iterator[Mapping[str, Any]]:
             continue
         block = write_block(part, server_id)
         if block is not None:
-            yield block
+            yield block if TOOL_CHANGES not in block else {k: v for k, v in block.items() if k != TOOL_CHANGES}
 
 
 def write_block(part: Part, name: Callable[[str], str] = wire_id) -> Mapping[str, Any] | None:

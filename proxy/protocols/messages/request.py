@@ -43,7 +43,7 @@ from ..shared.mending import Mending, is_json_object, object_of, objects
 from ..shared.openai import FORMAT_NAME
 from ..shared.request_schema import RequestSchema
 from ..shared.wire import dump, fields_in, load, rest_of
-from .blocks import PROTOCOL, read_content
+from .blocks import PROTOCOL, TOOL_CHANGES, read_content
 from .client_tools import client_tools
 from .ids import read_id
 
@@ -329,6 +329,8 @@ REFERENCE: Final = "tool_reference"
 CHANGES: Final = (b"defer_loading", b"tool_addition", b"tool_removal")
 """A body that changes tools contains at least one of these."""
 _DEFERRED: Final = "deferred"
+_COMPACTION: Final = "compaction"
+"""Type of a summary, which also has the tool changes of the messages that it stands for."""
 _SEARCHES: Final = "tool_search_tool"
 """Prefix of the types of the server's own searches."""
 
@@ -392,13 +394,14 @@ def _more_changes(_: int, messages: Sequence[Mapping[str, Any]], start: int, cha
         content = message["content"]
         if isinstance(content, str):
             continue
-        if message["role"] == "system":
-            for block in content:
+        for block in content:
+            if message["role"] == "system":
                 changes += _system_changes(block)
-        elif message["role"] == "user":
-            for block in content:
-                if block.get("type") == "tool_result":
-                    changes += _result_changes(block.get("content"))
+            elif block.get("type") == _COMPACTION:
+                for _, change in objects(block.get(TOOL_CHANGES)):
+                    changes += _system_changes(change)
+            elif message["role"] == "user" and block.get("type") == "tool_result":
+                changes += _result_changes(block.get("content"))
     return 0
 
 

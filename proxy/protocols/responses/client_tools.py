@@ -21,7 +21,7 @@ from ...repair.characters import valid_text
 from ...scan._grammar import SPACE
 from ...support.decoding import present
 from ..shared.client_tools import ITEM_TYPE, Published, integer, schema, several, text, word
-from ..shared.wire import dump, fields_in, load
+from ..shared.wire import dump, fields_in, load, rest_of
 
 PROTOCOL: Final = "responses"
 SEARCH: Final = "tool_search"
@@ -243,7 +243,7 @@ def _write_patch(arguments: Object) -> dict[str, Any]:
 
 def _read_patch(item: Object) -> tuple[str, Object] | None:
     operation = _object(item.get("operation"))
-    return None if operation is None else ("apply_patch", operation)
+    return None if operation is None else ("apply_patch", rest_of(operation, frozenset()))
 
 
 def _blank_patch(fields: dict[str, Any]) -> dict[str, Any]:
@@ -301,9 +301,9 @@ def _write_computer(arguments: Object) -> dict[str, Any]:
 
 def _read_computer(item: Object) -> tuple[str, Object] | None:
     if isinstance(item.get("actions"), list):
-        return COMPUTER, {"actions": item["actions"]}
+        return COMPUTER, {"actions": [rest_of(fields_in(action), frozenset()) for action in item["actions"]]}
     action = _object(item.get("action"))
-    return None if action is None else (PREVIEW, action)
+    return None if action is None else (PREVIEW, rest_of(action, frozenset()))
 
 
 def _read_search(item: Object) -> tuple[str, Object] | None:
@@ -435,7 +435,7 @@ def _shell_text(chunk: Object) -> str:
     lines = [printed.rstrip("\n")] if printed else []
     if errors:
         lines.append(f"stderr:\n{errors}".rstrip("\n"))
-    lines.append("[timed out]" if outcome.get("type") == "timeout" else f"[exit code {outcome.get('exit_code', 0)}]")
+    lines.append("[timed out]" if outcome.get("type") == "timeout" else f"[exit code {outcome.get('exit_code') or 0}]")
     return "\n".join(lines)
 
 

@@ -295,6 +295,8 @@ def _read_choice(choice: Any, tools: tuple[ToolSpec, ...]) -> ToolChoice:
                     return ToolChoice(
                         mode, allowed=tuple(_allowed(allowed, choice, tools)), extra=_choice_extra(choice)
                     )
+        case {"type": "namespace", "name": str(group)} if members := _members(group, tools):
+            return ToolChoice("required", allowed=members, extra=_choice_extra(choice))
         case {"type": str(kind)}:
             name = _chosen(choice)
             if name is not None:
@@ -330,8 +332,15 @@ def _allowed(allowed: Iterable[Any], choice: Any, tools: tuple[ToolSpec, ...]) -
             raise _bad_choice(choice)
         if tool.get("type") in ("function", "custom") and name is not None:
             yield name
+        elif tool.get("type") == "namespace" and name is not None:
+            yield from _members(name, tools)
         elif isinstance(kind := tool.get("type"), str) and (own := chosen_tool(kind, tools)) in types:
             yield own  # the gateway never offers hosted tools, so there is nothing to allow
+
+
+def _members(namespace: str, tools: Iterable[ToolSpec]) -> tuple[str, ...]:
+    """Returns the names of the tools in a namespace."""
+    return tuple(tool.name for tool in tools if tool.namespace == namespace)
 
 
 def _bad_choice(choice: Any) -> ClientFault:
