@@ -122,7 +122,14 @@ class Supervisor:
 
     def run(self) -> int:
         """Supervises the workers until a signal comes. Returns the exit status. Must be called in the main thread."""
-        self._folder = Path(mkdtemp(prefix="toolwire-"))
+        try:
+            self._folder = Path(mkdtemp(prefix="toolwire-"))
+        except OSError as error:
+            LOG.error(
+                "cannot start: workers need a folder for their counters: %s. Set TMPDIR to a writable one",
+                error.strerror,
+            )
+            return 1
         wake, waker = socket.socketpair()
         wake.setblocking(False)
         waker.setblocking(False)
