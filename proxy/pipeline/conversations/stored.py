@@ -21,7 +21,7 @@ from ...support.tasks import BackgroundTasks
 
 LOG: Final = logging.getLogger("toolwire.conversation")
 
-STORE_FAILURES: Final = AccessField("store_failures", "A response could not be kept.")
+STORE_FAILURES: Final = AccessField("store_failures", "A response could not be stored.")
 
 PRUNE_S: Final = 60.0
 """Minimum number of seconds between two deletions of expired turns."""
