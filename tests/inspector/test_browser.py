@@ -253,7 +253,7 @@ def test_the_question_is_readable_at_every_width(page: Page, gateway: Gateway) -
     page.open()
     page.one("row")
     try:
-        for width in (390, 520, 521, 640, 641, 900, 901, 1200, 1201, 1500):
+        for width in (390, 520, 521, 640, 641, 900, 901, 1050, 1051, 1200, 1201, 1500):
             _size(page, width)
             wide = page.run("return document.querySelector('th.question').getBoundingClientRect().width")
             assert wide >= 120, width
