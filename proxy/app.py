@@ -267,7 +267,7 @@ class _ApplicationParts:
         app.on_response_prepare.append(set_common)
         app.on_shutdown.append(_drain)
         running = app.cleanup_ctx
-        running += [_closing_caches, shared.running, _running_backends]
+        running += [_closing_caches, shared.running, app[CONVERSATIONS].checked, _running_backends]
         if self.limited:
             limits, folder, report = config.rate_limits, _shared_folder(metrics), metrics.limit_store_up.set
             make = partial(make_ledger, limits, shared_folder=folder, report=report)

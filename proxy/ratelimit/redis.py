@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from ..support.redis_client import FAILURES, RedisClient, Script, described
+from ..support.redis_client import FAILURES, PROBE, RedisClient, Script, described
 from ..support.redis_url import read_url
 from .base import LEASE_S, ROUNDING, WINDOW_S, Booking, Bound, Change, Ledger, LedgerUnavailable
 
@@ -92,9 +92,6 @@ for i, key in ipairs(KEYS) do
 end
 """)
 
-# KEYS: a key that nothing else uses.
-_PROBE: Final = Script("redis.call('SET', KEYS[1], '') redis.call('UNLINK', KEYS[1])")
-
 # KEYS: accounts. ARGV: time, and the lease on each.
 _RENEW: Final = Script(f"""
 {_NOW}
@@ -120,8 +117,7 @@ class RedisLedger(Ledger):
         self._client = RedisClient(read_url(url), timeout_s, key=self._prefix)
 
     async def start(self) -> None:
-        # A server that refuses writes (it is full, or a replica) also answers a PING.
-        await self._run(_PROBE, (f"{self._prefix}:probe",), ())
+        await self._run(PROBE, (f"{self._prefix}:probe",), ())
 
     async def close(self) -> None:
         if not self._closed:

@@ -75,10 +75,10 @@ def connection_limits(files: int | None, clients: int, refused: int) -> Connecti
 
 
 def log_limits(wanted: int) -> None:
-    """Logs if fewer connections are possible than wanted."""
+    """Logs if clearly fewer connections are possible than wanted: a few less are no news to anybody."""
     files = files_allowed()
     clients = connection_limits(files, wanted, 0).clients
-    if clients < wanted:
+    if clients < wanted * 0.9:
         LOG.log(
             logging.WARNING if clients < wanted / 2 else logging.INFO,
             "only %d files may be open at once: a worker takes about %d connections, not %d (`limits.connections`). Allow more "

@@ -10,6 +10,7 @@ Rules of this module:
    failures in a row without any serving worker, the gateway exits with status 1.
 4. Workers end when the parent ends, even if it was killed, because their pipe to it closes.
 5. A new configuration is read by the parent and tried by one worker. The others get it only if that one could start it.
+   A worker that hangs does not hold up a reload: after `TRY_S` the next one tries.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ RESTART_DELAY_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
 """Delay before the next attempt, by the number of failures in a row."""
 KILL_AFTER_S: Final = 5.0 + LAST_S
 """A worker that has not ended this long after delay and grace of `server` is killed."""
+TRY_S: Final = 30.0
+"""A worker that has not said within this time whether it can load a new configuration is not waited for. Plug-ins may
+take long to start."""
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -109,12 +113,23 @@ class Supervisor:
         self._hung_up = False
         self._trying: _Worker | None = None
         """The worker that is trying a new configuration."""
+        self._late_at = 0.0
+        """When it is not waited for any longer, by the monotonic clock."""
+        self._late: list[_Worker] = []
+        """Workers that did not answer in time. They may still load what they were sent."""
         self._folder: Path
         """A private folder of these workers, for their counters."""
 
     def run(self) -> int:
         """Supervises the workers until a signal comes. Returns the exit status. Must be called in the main thread."""
-        self._folder = Path(mkdtemp(prefix="toolwire-"))
+        try:
+            self._folder = Path(mkdtemp(prefix="toolwire-"))
+        except OSError as error:
+            LOG.error(
+                "cannot start: workers need a folder for their counters: %s. Set TMPDIR to a writable one",
+                error.strerror,
+            )
+            return 1
         wake, waker = socket.socketpair()
         wake.setblocking(False)
         waker.setblocking(False)
@@ -164,6 +179,8 @@ class Supervisor:
                 if slot.due <= now:
                     self._try_start(slot)
             due = [slot.due for slot in missing if slot.worker is None]
+            if self._trying is not None:
+                due.append(self._late_at)
             self._wait(wake, min(due) - time.monotonic() if due else None)
             for slot in self._slots:
                 if slot.worker is not None:
@@ -179,6 +196,8 @@ class Supervisor:
             if self._failures >= MAX_FAILED_STARTS and not self._serving():
                 LOG.error("giving up: %d attempts to start a worker failed", self._failures)
                 return False
+            if self._trying is not None and self._late_at <= time.monotonic():
+                self._give_up_waiting(self._trying)
             if self._hung_up and self._announced and self._trying is None:
                 self._reload()
         return True
@@ -311,21 +330,35 @@ class Supervisor:
             notify(READY)
             return
         self._candidate = config
+        self._try_next()
+
+    def _try_next(self) -> None:
+        """Has the next worker try the new configuration."""
         for worker in self._serving():
-            if self._send(worker, config):
+            if worker not in self._late and self._send(worker, self._candidate):
                 self._trying = worker
+                self._late_at = time.monotonic() + TRY_S
                 return
-        self._tried(worked=True)  # no worker serves: new workers start with it
+        if self._late:
+            LOG.error("cannot reload, the configuration stays as it was: no worker has answered")
+        self._tried(worked=not self._late)  # no worker serves: new workers start with it
+
+    def _give_up_waiting(self, worker: _Worker) -> None:
+        LOG.error("worker %d has not answered for %g s; another one tries the configuration", worker.process.pid, TRY_S)
+        self._late.append(worker)
+        self._try_next()
 
     def _tried(self, *, worked: bool) -> None:
-        """Called when the first worker has tried the new configuration. If it worked, sends it to the others."""
+        """Called when a worker has tried the new configuration. If it worked, sends it to the others; if not, sends the
+        old one to those that may still load the new one."""
         self._trying = None
+        late, self._late = self._late, []
         if worked:
             apply_logging(self._config, self._candidate)
             self._config = self._candidate
-            for worker in self._serving():
-                if worker.config is not self._config:
-                    self._send(worker, self._config)
+        for worker in self._serving() if worked else late:
+            if worker.config is not self._config:
+                self._send(worker, self._config)
         notify(READY)
 
     def _send(self, worker: _Worker, config: GatewayConfig) -> bool:

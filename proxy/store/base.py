@@ -61,13 +61,17 @@ class ReadBudget:
 
 
 class ResponseStore(Protocol):
-    """Stores turns. Every method except `start` and `close` may raise `StoreUnavailable`."""
+    """Stores turns. Every method except `close` may raise `StoreUnavailable`."""
 
     shared: bool
     """True if other processes use the same turns."""
 
     async def start(self) -> None:
-        """Opens the store. Called once, in the running event loop. Raises `StoreUnavailable`."""
+        """Opens the store. Called once, in the running event loop."""
+
+    async def check(self) -> None:
+        """Returns if the store's server can be written now. Needs no `start`, and changes nothing."""
+        return  # a store without a server
 
     async def close(self) -> None:
         """Closes the store. May be called twice."""

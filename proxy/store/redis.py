@@ -26,7 +26,7 @@ from typing import Any, Final, TypeVar
 
 from ..protocols.shared.turn import StoredTurn
 from ..support.offload import OFFLOAD_BYTES, offload
-from ..support.redis_client import FAILURES, RedisClient, Script, Server, described
+from ..support.redis_client import FAILURES, PROBE, RedisClient, Script, Server, described
 from ..support.redis_url import read_url
 from .base import Change, ReadBudget, ResponseStore, StoreUnavailable
 from .encoding import MAX_TURN_BYTES, MAX_TURNS, check_bounds, decoded, encoded, key_of, with_expiry
@@ -229,6 +229,9 @@ class RedisStore(ResponseStore):
 
     async def start(self) -> None:
         await self._call(self._client.ping())
+
+    async def check(self) -> None:
+        await self._call(self._client.run(PROBE, (f"{self._prefix}:probe",), (), replicated=False))
 
     async def close(self) -> None:
         if not self._closed:

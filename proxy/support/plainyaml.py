@@ -100,7 +100,8 @@ def read_yaml(text: str) -> tuple[Any, list[str]]:
     try:
         return loader.get_single_data(), [message for _, message in sorted(loader.repeated)]
     except yaml.MarkedYAMLError as error:
-        raise ValueError(f"{_at(error.problem_mark or error.context_mark)}{error.problem or error.context}") from error
+        said = ", ".join(part for part in (error.context, error.problem) if part)
+        raise ValueError(f"{_at(error.problem_mark or error.context_mark)}{said}") from error
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     except yaml.YAMLError as error:

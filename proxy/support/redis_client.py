@@ -133,6 +133,10 @@ class Script:
         self.digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
+# KEYS: a key that nothing else uses. A server that refuses writes (it is full, or a replica) also answers a PING.
+PROBE: Final = Script("redis.call('SET', KEYS[1], '') redis.call('UNLINK', KEYS[1])")
+
+
 @dataclass(eq=False, slots=True)
 class Server:
     """The server that commands are sent to.

@@ -8,7 +8,7 @@ import itertools
 import random
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,9 +21,10 @@ from toolwire.configuration.settings import load
 from toolwire.errors import BackendFault, GatewayError
 from toolwire.events import Event, Finish, Start
 from toolwire.extras.codex_app.answer import TurnEvents, read_usage
+from toolwire.extras.codex_app.rpc import RpcConnection
 from toolwire.extras.codex_app.stdio import ProcessTransport
 from toolwire.extras.codex_app.thread_request import RESERVED, thread_request, tool_aliases, transcript
-from toolwire.extras.codex_app.transport import TransportBroken
+from toolwire.extras.codex_app.transport import Transport, TransportBroken
 from toolwire.folding import fold
 from toolwire.model import Image, Message, ModelRequest, Part, Reasoning, Text, ToolResult, ToolSpec, ToolUse
 from toolwire.stream_grammar import check
@@ -459,3 +460,41 @@ def test_both_spellings_are_read() -> None:
         {"url": "wss://codex.example.org/x"},
     ):
         load(None, env={}, overrides={"backends": {"up": {"kind": "codex_app_server", **place}}})
+
+
+# --- the connection -------------------------------------------------------------------------------------------------
+
+
+class Silent(Transport):
+    """A server that answers no request, and says `said` when one comes."""
+
+    def __init__(self, *said: bytes) -> None:
+        self._said = said
+        self._frames: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def send(self, frame: bytes) -> None:
+        for one in self._said:
+            self._frames.put_nowait(one)
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        while True:
+            yield await self._frames.get()
+
+    async def close(self) -> None:
+        pass
+
+
+@every("said, alive", [((), False), ((b'{"method":"turn/started","params":{}}',), True)])
+async def test_a_request_without_an_answer_ends_a_connection_that_is_silent(
+    said: tuple[bytes, ...], alive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that says something else works at another request, and is not cut off."""
+    monkeypatch.setattr("toolwire.extras.codex_app.rpc.ANSWER_S", 0.2)
+    connection = RpcConnection("codex", Silent(*said))
+    try:
+        with pytest.raises(BackendFault) as caught:
+            await connection.request("turn/start", {})
+        assert caught.value.code == "upstream_timeout"
+        assert connection.alive is alive
+    finally:
+        await connection.close()

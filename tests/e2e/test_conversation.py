@@ -17,6 +17,7 @@ from aiohttp.test_utils import TestServer
 from tests.cases import every
 from tests.e2e.conftest import Gateway, read_config, upstream_config
 from tests.e2e.responses_answers import read_events
+from tests.store.redis_server import RedisServer
 from tests.waiting import GUARD_S, until
 from toolwire.pipeline.answers.reply import Reply
 from toolwire.pipeline.answers.stages import Batches
@@ -247,6 +248,26 @@ async def test_a_store_that_is_away_spoils_no_answer(
         refused = await ask(session, 503, input="x", previous_response_id=made["id"])
         assert refused["error"]["code"] == "store_unavailable"
         await get(session, made["id"], 503)
+
+
+async def test_the_start_says_if_redis_cannot_store(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture, own_server: RedisServer
+) -> None:
+    """Whether it is away or full; the gateway serves all the same."""
+    config = read_config({"backends": {"m": {"kind": "mock"}}, "store": {"kind": "redis", "url": own_server.url}})
+    await gateway(config)
+    await until(lambda: "conversations cannot be stored now: the Redis server cannot be reached" in caplog.text)
+    own_server.start()
+    await own_server.ask(("CONFIG", "SET", "maxmemory", 1))
+    await gateway(config)
+    await until(lambda: "conversations cannot be stored now: the Redis server is out of memory" in caplog.text)
+    await own_server.ask(("CONFIG", "SET", "maxmemory", 0))
+    caplog.clear()
+    server = await gateway(config)
+    async with client(server) as session:
+        assert (await ask(session, input="hi"))["store"] is True
+    assert "cannot be stored" not in caplog.text
+    assert await own_server.ask(("KEYS", "*probe*")) == [[]]
 
 
 @every("stream, prolonged", [(False, [True]), (True, [True, False])])

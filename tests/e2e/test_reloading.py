@@ -242,6 +242,46 @@ async def test_a_configuration_that_kills_the_worker_that_tries_it_reaches_no_ot
     assert "deadly" not in gateway.log
 
 
+IMPATIENT = """
+from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.server import workers
+workers.TRY_S = 0.3
+class Plain(Middleware):
+    pass
+"""
+
+
+async def test_a_worker_that_hangs_holds_up_no_reload(tmp_path: Path) -> None:
+    """The next one tries the configuration. If all hang, those that wake later have the old one in the end."""
+    (tmp_path / "impatient.py").write_text(IMPATIENT)
+    shared = {"server": {"workers": 2}, "chain": ["impatient:Plain", "forwarding"], "defaults": {"mode": "native"}}
+    async with (
+        Upstream([Say("a")]) as upstream,
+        running(tmp_path, config(upstream, **shared)) as gateway,
+        aiohttp.ClientSession() as session,
+    ):
+        first, second = gateway.workers()
+        os.kill(first, signal.SIGSTOP)
+        gateway.write(config(upstream, routes=[{"model": "new"}], **shared))
+        gateway.signal(signal.SIGHUP)
+        await gateway.logged("another one tries the configuration")
+        await gateway.logged("reloaded the configuration")
+        os.kill(first, signal.SIGCONT)
+        await gateway.logged("reloaded the configuration", 2)
+        for worker in (first, second):
+            os.kill(worker, signal.SIGSTOP)
+        gateway.write(config(upstream, routes=[{"model": "newer"}], **shared))
+        gateway.signal(signal.SIGHUP)
+        await gateway.logged("the configuration stays as it was: no worker has answered")
+        for worker in (first, second):
+            os.kill(worker, signal.SIGCONT)
+        await gateway.logged("reloaded the configuration", 6)
+        async with session.get(gateway.url + "/v1/models") as answer:
+            assert [model["id"] for model in (await answer.json())["data"]] == ["new"]
+        gateway.signal(signal.SIGTERM)
+        assert await gateway.end() == 0
+
+
 async def begun(
     session: aiohttp.ClientSession, gateway: Process, upstream: Upstream, number: int
 ) -> list[asyncio.Task[bytes]]:

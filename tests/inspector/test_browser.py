@@ -229,8 +229,7 @@ def test_both_colour_schemes_can_be_read(page: Page, gateway: Gateway) -> None:
 
 def test_a_narrow_window_needs_no_sideways_scrolling(page: Page, gateway: Gateway) -> None:
     gateway.ask("the weather?")
-    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    _size(page, 390)
     try:
         page.open()
         open_first(page, "")
@@ -241,6 +240,31 @@ def test_a_narrow_window_needs_no_sideways_scrolling(page: Page, gateway: Gatewa
             assert wide <= 0, place
     finally:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def _size(page: Page, width: int) -> None:
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def test_the_question_is_readable_at_every_width(page: Page, gateway: Gateway) -> None:
+    """The column of questions takes what the others leave."""
+    gateway.ask("the weather?")
+    page.open()
+    page.one("row")
+    try:
+        for width in (390, 520, 521, 640, 641, 900, 901, 1050, 1051, 1200, 1201, 1500):
+            _size(page, width)
+            wide = page.run("return document.querySelector('th.question').getBoundingClientRect().width")
+            assert wide >= 120, width
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_row_without_a_question_has_the_path(page: Page, gateway: Gateway) -> None:
+    gateway.post("/v1/embeddings", b'{"model": "m", "input": "x"}')
+    page.open()
+    until(lambda: any("/v1/embeddings" in row for row in page.rows()))
 
 
 def test_the_first_paint_is_small_and_nothing_comes_from_elsewhere(page: Page, gateway: Gateway) -> None:

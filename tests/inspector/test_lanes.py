@@ -29,7 +29,7 @@ from tests.inspector.inspected import (
     told,
     whole,
 )
-from toolwire.testing import Answer, Say, chunk, frame
+from toolwire.testing import Answer, Refuse, Say, chunk, frame
 
 PARIS = ("weather", {"city": "Paris"})
 ADD = function("add", a="integer", b={"type": "array", "items": {"type": "string"}})
@@ -215,6 +215,13 @@ async def test_a_strict_failure() -> None:
     assert lane(view)[0] == ("text", "Hm.")
     assert lane(view)[-1] == ("refused", text)
     assert any("error" in event["brief"] for event in view["client"]["events"])
+
+
+async def test_a_whole_error_is_shown_itself() -> None:
+    got, view = await seen(Refuse(400, "No such thing."), WEATHER)
+    (event,) = view["client"]["events"]
+    assert event["brief"] == got.body.decode()[:200]
+    assert "No such thing." in event["brief"]
 
 
 async def test_thoughts_that_nothing_opened() -> None:

@@ -43,7 +43,9 @@ async def test_the_limit_follows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken == connection_limits(256, 10_000, clients.REFUSALS).clients < 100
 
 
-@pytest.mark.parametrize(("files", "level"), [(256, logging.WARNING), (15_000, logging.INFO), (1_000_000, None)])
+@pytest.mark.parametrize(
+    ("files", "level"), [(256, logging.WARNING), (15_000, logging.INFO), (20_000, None), (1_000_000, None)]
+)
 def test_it_is_said_once(
     files: int, level: int | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

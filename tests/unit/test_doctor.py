@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -314,7 +315,18 @@ def test_a_redis_that_is_away(run: Run) -> None:
 
 def test_a_redis_that_answers(run: Run, redis_server: RedisServer) -> None:
     result = run("--json", config={**MOCK, "store": {"kind": "redis", "url": redis_server.url}})
-    assert level(findings(result, "stores"), "with the conversations, answers") == "ok"
+    assert level(findings(result, "stores"), "with the conversations, answers and can be written") == "ok"
+
+
+def test_a_redis_that_is_full(run: Run, own_server: RedisServer) -> None:
+    """It answers a PING, and refuses what is stored."""
+    own_server.start()
+    url, limits = own_server.url, {"per_key": {"concurrent": 1}}
+    asyncio.run(own_server.ask(("CONFIG", "SET", "maxmemory", 1)))
+    config = {**MOCK, "store": {"kind": "redis", "url": url}, "rate_limits": {"url": url, **limits}}
+    found = findings(run("--json", config=config), "stores")
+    for what in ("conversations", "rate limits"):
+        assert level(found, f"with the {what}, cannot be used: the Redis server is out of memory.") == "problem"
 
 
 # --- configuration, machine, files ----------------------------------------------------------------------------------

@@ -357,6 +357,18 @@ def test_a_worker_that_the_system_does_not_start_is_tried_again(
     close([port, *place.sockets])
 
 
+def test_workers_without_a_temporary_folder_do_not_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(prefix: str) -> str:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(workers, "mkdtemp", refused)
+    config = GatewayConfig(server=ServerConfig(workers=2))
+    assert Supervisor(config, lambda config, metrics, before: web.Application(), [], lambda: None).run() == 1
+    assert "Read-only file system. Set TMPDIR" in caplog.text
+
+
 def test_an_output_that_cannot_be_written_does_not_keep_it_from_serving(monkeypatch: pytest.MonkeyPatch) -> None:
     class WithoutReader(io.StringIO):
         def write(self, text: str) -> int:

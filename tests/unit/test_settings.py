@@ -84,7 +84,8 @@ def test_yaml_scalars_mean_what_people_mean(text: str, value: Any) -> None:
     ("text", "message"),
     [
         ("a: 1\nb: 2\na: 3", "line 3, column 1: key 'a' occurs twice"),
-        ("a: [", "line 1, column 5: expected the node content"),
+        ("a: 1\n---\nb: 2", "line 2, column 1: expected a single document in the stream, but found another document"),
+        ("a: [", "line 1, column 5: while parsing a flow node, expected the node content"),
         ("!!python/object/apply:os.getcwd []", "line 1, column 1: could not determine a constructor"),
     ],
 )

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ...config import GatewayConfig, StoreConfig
 from ...configuration.mistakes import Mistakes
+from ...ratelimit.base import LedgerUnavailable
 from ...store.base import StoreUnavailable
 from ...store.factory import make_store
 from .finding import Finding, ok, problem
 
 LIMIT_S: Final = 3.0
 """Time limit for the check of one Redis server."""
+LIMITS: Final = "rate limits"
+
+Check = Callable[[], Coroutine[Any, Any, None]]
 
 
 def stores(config: GatewayConfig, known: Mistakes) -> Iterator[Finding]:
@@ -30,35 +34,46 @@ def stores(config: GatewayConfig, known: Mistakes) -> Iterator[Finding]:
             if closed
             else "Each worker counts separately meanwhile, so more requests are allowed."
         )
-        wanted["rate limits"] = (limits.url, why)
+        wanted[LIMITS] = (limits.url, why)
     for (what, (url, why)), fault in zip(wanted.items(), asyncio.run(_faults(wanted)), strict=True):
         place = urlsplit(url).netloc.rpartition("@")[2] or urlsplit(url).path
         if fault is None:
-            yield ok(f"Redis at {place}, with the {what}, answers.")
+            yield ok(f"Redis at {place}, with the {what}, answers and can be written.")
         else:
-            todo = "Start it, or correct `url`, user and password."
+            todo = "Start it, correct `url`, user and password, or raise its `maxmemory` if it is full."
             yield problem(f"Redis at {place}, with the {what}, cannot be used: {fault}.", why, todo)
 
 
 async def _faults(wanted: Mapping[str, tuple[str, str]]) -> list[str | None]:
     """Returns the results of `_fault` for all, which are asked at once."""
-    return await asyncio.gather(*(_fault(url) for url, _ in wanted.values()))
+    return await asyncio.gather(*(_fault(what, url) for what, (url, _) in wanted.items()))
 
 
-async def _fault(url: str) -> str | None:
+def _check_of(what: str, url: str) -> tuple[Check, Check]:
+    """Returns what checks that a Redis can be written, with the keys of that use, and what closes the connection."""
+    if what == LIMITS:
+        from ...ratelimit.redis import RedisLedger
+
+        ledger = RedisLedger(url, timeout_s=LIMIT_S)
+        return ledger.start, ledger.close
+    store = make_store(StoreConfig(kind="redis", url=url))
+    assert store is not None
+    return store.check, store.close
+
+
+async def _fault(what: str, url: str) -> str | None:
     """Returns why a Redis cannot be used; None if it can."""
     try:
-        store = make_store(StoreConfig(kind="redis", url=url))
-    except ValueError as error:
+        check, close = _check_of(what, url)
+    except (ImportError, ValueError) as error:
         return str(error)
-    assert store is not None
     try:
         async with asyncio.timeout(LIMIT_S):
-            await store.start()
+            await check()
     except TimeoutError:
         return f"it does not answer within {LIMIT_S:g} s"
-    except StoreUnavailable as error:
+    except (StoreUnavailable, LedgerUnavailable) as error:
         return str(error).rstrip(".")
     finally:
-        await store.close()
+        await close()
     return None

@@ -14,6 +14,8 @@ from ..capture.files import Entry
 
 _FRAME_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 SHOWN_CHARS: Final = 60
+BRIEF_CHARS: Final = 200
+"""Characters shown of a body that has no summary, such as an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,8 @@ def read_output(
     if not streamed:
         body = b"".join(entry.data for entry in entries)
         brief, about = calls.summarised(() if server is None else _whole(body, server))
-        said = SentEvent(entries[-1].at, "", body.decode(errors="replace"), brief or "the whole answer", about)
-        return [said], calls.made
+        data = body.decode(errors="replace")
+        return [SentEvent(entries[-1].at, "", data, brief or data[:BRIEF_CHARS], about)], calls.made
     out: list[SentEvent] = []
     reader = None if server is None else server.reader(frame_bytes=1 << 30)
     for at, frame in frames(entries):
@@ -96,7 +98,8 @@ def _fields(frame: bytes) -> tuple[str, str]:
 
 
 def _without_words(name: str, data: str) -> str:
-    return "end" if data == "[DONE]" else "sign of life" if data.startswith(":") else name or "nothing yet"
+    """Returns the summary of an event of which the reader tells nothing before the next one."""
+    return "end" if data == "[DONE]" else "sign of life" if data.startswith(":") else name or "see the next event"
 
 
 class _Calls:

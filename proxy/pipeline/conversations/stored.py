@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -21,7 +21,7 @@ from ...support.tasks import BackgroundTasks
 
 LOG: Final = logging.getLogger("toolwire.conversation")
 
-STORE_FAILURES: Final = AccessField("store_failures", "A response could not be kept.")
+STORE_FAILURES: Final = AccessField("store_failures", "A response could not be stored.")
 
 PRUNE_S: Final = 60.0
 """Minimum number of seconds between two deletions of expired turns."""
@@ -194,6 +194,21 @@ class Conversations:
     def later(self, work: Coroutine[Any, Any, object]) -> None:
         """Runs a coroutine in the background. `close` waits for it."""
         self._tasks.start(work)
+
+    async def checked(self, app: web.Application) -> AsyncIterator[None]:
+        """For `app.cleanup_ctx`: logs an error if the store is a server that cannot be written now. The start does not
+        wait for it. Stores in files are opened at their first use."""
+        if self.config.kind == "redis":
+            self.later(self._check())
+        yield
+
+    async def _check(self) -> None:
+        try:
+            store = await self._opened()
+            if store is not None:
+                await store.check()
+        except StoreUnavailable as error:
+            LOG.error("conversations cannot be stored now: %s", error)
 
     async def close(self) -> None:
         """Waits for background coroutines and closes the store, if it was opened."""

@@ -101,7 +101,7 @@ function decisions(views) {
       "section",
       { "aria-label": `Decisions about ${letter}` },
       h("h3", null, letter),
-      items.length ? h("ul", null, items) : none("No tool call was attempted."),
+      items.length ? h("ul", null, items) : none("No call, and no decision about one."),
     );
   };
   return h("div", { class: "sides", "data-testid": "decisions" }, column(views[0], "A"), column(views[1], "B"));

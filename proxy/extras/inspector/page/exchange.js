@@ -247,7 +247,7 @@ export class ExchangePage {
         h("h3", null, "What was decided"),
         judgements.length
           ? h("ul", { class: "judgements", "data-testid": "judgements" }, judgements)
-          : none(calls.length ? "Nothing was changed." : "No tool call was attempted."),
+          : none(calls.length ? "Nothing was changed." : "No decision about a tool call."),
       ),
     );
   }

@@ -37,7 +37,7 @@ const COLUMNS = [
   [
     "question",
     "Question",
-    (row) => row.question || (row.running || row.route ? "" : (row.path ?? "")),
+    (row) => row.question || (row.running ? "" : (row.path ?? "")),
     (row) => row.question || row.path || "",
   ],
   ["outcome", "Outcome", (row) => outcome(row).words, (row) => row.why ?? row.code ?? ""],

@@ -82,7 +82,7 @@ export const VERDICTS = {
   denied: "denied by the gateway",
   in_reasoning: "call in reasoning",
   cut: "cut",
-  lost: "connection lost",
+  lost: "no answer, or connection lost",
   upstream: "refused by the server",
   refused: "refused by the gateway",
   failed: "failed",
