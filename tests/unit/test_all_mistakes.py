@@ -155,6 +155,11 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("telemetry.otlp_endpoint", "there", "telemetry.otlp_endpoint: expected an address"),
     ("defaults.reasoning", {"tags": ["", "x"]}, "defaults.reasoning.tags: a tag must not be empty"),
     ("auth.keys_file", "bytes", "auth.keys_file: cannot read"),
+    (
+        "routes.0.options",
+        {"prompt": {"template_file": "bytes"}},
+        "routes[0].options.prompt.template_file: cannot read",
+    ),
     ("backends.m.script", [{"txt": "hi"}], "backends.m: script[0] has unknown keys"),
     ("backends.m.script", "none.yaml", "backends.m.script: cannot read"),
 ]
