@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,6 +62,9 @@ def test_what_it_says() -> None:
     assert line("{tools} {x}") == f"`{SEARCH.name}`, `{WEATHER.name}` {{x}}"
     only = ToolChoice(allowed=frozenset({WEATHER.name}))
     assert line("{tools}", only) == f"`{WEATHER.name}`"
+    of_group = ModelRequest("m", (HI,), (replace(SEARCH, namespace="web"),))
+    named = reminder(of_group, sentinel.FORMAT, PromptConfig(reminder="{tools}"))
+    assert named == f"`web__{SEARCH.name}`", "as the list names it"
 
 
 @every("tool_format", FORMATS)

@@ -10,7 +10,7 @@ from tests.cases import every
 from tests.protocols.responses_wires import RESPONSES, frame, options, payloads, read, write
 from tests.protocols.test_responses_stream import ALL_KINDS, TOOLS
 from toolwire.errors import GatewayError
-from toolwire.events import Close, Delta, Fault, Finish, Opaque, Start
+from toolwire.events import Close, Delta, Fault, Finish, Opaque, Open, Start
 from toolwire.folding import fold
 from toolwire.model import Reasoning, Text, ToolUse
 from toolwire.stream_grammar import check
@@ -154,6 +154,11 @@ def test_a_thought_and_its_summary_are_two_parts() -> None:
     assert RESPONSES.read_reply(body).choices[0].parts == parts
 
 
+def test_a_thought_of_which_nothing_is_said_is_none() -> None:
+    got = read(done({"type": "reasoning", "summary": []}) + end())
+    assert not [event for event in got if isinstance(event, Open)]
+
+
 def payloads_of(data: bytes) -> list[Any]:
     return [json.loads(line[6:]) for line in data.split(b"\n") if line.startswith(b"data: ")]
 
@@ -178,6 +183,13 @@ def test_what_is_not_known_is_kept() -> None:
         item,
         wrapped,
     ]
+
+
+def test_fields_of_a_message_stay_with_its_first_unknown_part() -> None:
+    first, second = {"type": "output_audio", "data": "x"}, {"type": "output_audio", "data": "y"}
+    message = {"type": "message", "content": [first, second], "mood": "glad"}
+    got = [event.payload for event in read(done(message) + end(message)) if isinstance(event, Opaque)]
+    assert [(payload["content"], payload.get("mood")) for payload in got] == [([first], "glad"), ([second], None)]
 
 
 def test_halves_of_a_character() -> None:
@@ -208,11 +220,13 @@ def test_why_an_answer_is_incomplete(details: Any, reason: str) -> None:
     assert RESPONSES.read_reply(json.dumps(body).encode()).choices[0].reason == reason
 
 
-def test_what_was_cut_off_is_truncated() -> None:
-    item = {**CALL, "arguments": '{"x":', "status": "incomplete"}
-    raw = added({**CALL, "arguments": ""}) + delta("function_call_arguments", '{"x":') + done(item)
+@every("arguments", ['{"x":', ""])
+def test_what_was_cut_off_is_truncated(arguments: str) -> None:
+    item = {**CALL, "arguments": arguments, "status": "incomplete"}
+    raw = added({**CALL, "arguments": ""}) + delta("function_call_arguments", arguments) + done(item)
     got = read(raw + end(item, status="incomplete"))
     assert [event.status for event in got if isinstance(event, Close)] == ["truncated"]
+    assert "".join(event.text for event in got if isinstance(event, Delta)) == arguments, "no call that looks whole"
 
 
 def test_what_comes_before_the_answer_is_shown_when_it_has_begun() -> None:

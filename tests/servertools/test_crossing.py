@@ -89,6 +89,25 @@ def test_too_much_is_refused(value: Any) -> None:
         encode(value)
 
 
+@every(
+    "nodes",
+    [
+        [],
+        [["value", None]] * (MAX_NODES + 1),
+        [["text", "x" * (MAX_TEXT + 1)]],
+        [["value", "text"]],
+        [["dict", 1], ["text", "a key without a value"]],
+        [["list", 1]],
+        [["list", -1]],
+        [["tuple", 0]],
+        [["set"]],
+    ],
+)
+def test_nodes_that_encode_does_not_write_are_refused(nodes: Any) -> None:
+    with pytest.raises(NotDeclarable):
+        decode(nodes)
+
+
 def test_tuples_in_tuples_take_no_longer_than_lists() -> None:
     """Counted in looks at nodes, since what takes a minute here blocks everybody."""
 

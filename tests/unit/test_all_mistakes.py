@@ -155,6 +155,11 @@ MISTAKES: list[tuple[str, Any, str]] = [
     ("telemetry.otlp_endpoint", "there", "telemetry.otlp_endpoint: expected an address"),
     ("defaults.reasoning", {"tags": ["", "x"]}, "defaults.reasoning.tags: a tag must not be empty"),
     ("auth.keys_file", "bytes", "auth.keys_file: cannot read"),
+    (
+        "routes.0.options",
+        {"prompt": {"template_file": "bytes"}},
+        "routes[0].options.prompt.template_file: cannot read",
+    ),
     ("backends.m.script", [{"txt": "hi"}], "backends.m: script[0] has unknown keys"),
     ("backends.m.script", "none.yaml", "backends.m.script: cannot read"),
 ]
@@ -226,6 +231,18 @@ def test_mistakes_of_all_kinds_are_said_together(folder: Path) -> None:
     lines = checked(*chosen.values())
     assert [sum(words in line for line in lines) for _, _, words in chosen.values()] == [1] * len(together), lines
     assert len(lines) == len(together), lines
+
+
+@every(
+    ("mistake", "warned"),
+    [(None, True), (("server.prot", 1, ""), True), (("routes.1.backend", "bb", ""), False)],  # it may mean the idle one
+)
+def test_parts_without_effect_are_warned_of(folder: Path, mistake: tuple[str, Any, str] | None, warned: bool) -> None:
+    idle = [("backends.idle", {"url": "http://127.0.0.1:9"}, ""), ("auth", {"keys_file": "file.txt"}, "")]
+    checked(*idle, *([mistake] if mistake else []))
+    output = CliRunner().invoke(main, ["check", "c.yaml"]).output
+    for warning in ("backends.idle: no route uses it", "auth.keys_file: the file contains no key"):
+        assert (f"Warning: {warning}" in output) is warned, output
 
 
 def test_all_repeated_keys_are_said_with_all_the_rest(folder: Path) -> None:

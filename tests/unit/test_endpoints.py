@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -333,14 +335,34 @@ def test_no_server_stays_busy(plans: list[list[Any]], clients: list[tuple[int, b
         ([LOST], 1000.0, "lost", 1),  # no try begins after the total
     ],
 )
-async def test_the_total_is_for_all_tries_together(plan: list[Any], spent_s: float, said: str, asked: int) -> None:
-    server = Fake("s", plan)
+async def test_the_total_is_for_all_tries_together(
+    monkeypatch: pytest.MonkeyPatch, plan: list[Any], spent_s: float, said: str, asked: int
+) -> None:
+    server, started = Fake("s", plan), time.monotonic()
     source = attempts(alone(server, timeouts=Timeouts(total_s=1000.0)))
-    source._started -= spent_s
+    source._started = started
+    stopped = SimpleNamespace(monotonic=lambda: started + spent_s)  # however long the machine takes for the first try
+    monkeypatch.setattr("toolwire.upstream.pool.attempts.time", stopped)
     async with asyncio.timeout(GUARD_S):
         with pytest.raises(BackendFault, match=said):
             await source.open()
     assert server.asked == asked
+
+
+async def test_pauses_that_a_server_asks_for_are_made_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A single server is not available before they are over."""
+    now = [0.0]
+
+    async def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr("asyncio.sleep", sleep)
+    asked = {"code": "rate_limit_exceeded", "upstream_status": 429, "transient": True}
+    busy = [ClientFault("busy", headers={"retry-after-ms": wait}, **asked) for wait in ("1500", "250")]
+    source = attempts(ServerPool([WeightedServer(endpoint(Fake("s", busy), lambda: now[0]))]), attempts=3)
+    await source.open()
+    assert (now[0], source._record.notes["retry_wait_ms"]) == (1.75, 1750.0)
+    await source.close()
 
 
 async def test_the_begin_of_a_broken_answer_is_not_shown_twice() -> None:

@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from tests.e2e.conftest import CHAT, USER, function
-from tests.waiting import GUARD_S
+from tests.waiting import GUARD_S, until
 from toolwire.app import create_app
 from toolwire.config import BackendConfig, LimitsConfig
 from toolwire.configuration.settings import load
@@ -205,15 +205,18 @@ async def test_each_read_of_a_stream_is_a_sign_of_life(serve: Callable[..., Any]
             self._sink(LAST + DONE)
 
     client = await serve(Slow([]))
-    monitors = client.server.app[LIVENESS].running
+    monitors = client.server.app[LIVENESS]
     async with asyncio.timeout(GUARD_S), client.post(CHAT, json=BODY) as response:
         for event in (more, end):
             assert (await response.content.readuntil(b"\n\n")).startswith(b"data:")
-            (monitor,) = monitors
+            (monitor,) = monitors.running
+            assert monitors.streams == {monitor}
             assert monitor.last > 0.0
             monitor.last = 0.0
             event.set()
         assert (await response.read()).endswith(DONE)
+    await until(lambda: not monitors.running)
+    assert not monitors.streams, "an exchange that is over was kept, and other requests would wait for it"
 
 
 async def test_who_asks_again_afterwards_has_the_request_written_anew(

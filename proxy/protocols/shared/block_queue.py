@@ -28,7 +28,6 @@ class QueuedBlock:
         self.sink = sink
         for text in self.texts:
             sink.write(text)
-        self.texts.clear()
 
 
 class QueueingWriter:

@@ -74,7 +74,7 @@ def decode(nodes: Any) -> Any:
 
 
 def _decode(nodes: Sequence[Sequence[Any]]) -> Any:
-    if not 0 < len(nodes) <= MAX_NODES:
+    if len(nodes) > MAX_NODES:
         raise ValueError("too many")
     made: list[Any] = [_leaf(*node) if node[0] in _LEAVES else [] if node[0] == "list" else {} for node in nodes]
     _fill_tuples(nodes, made)
