@@ -35,7 +35,6 @@ cdef enum:
     BEGINS = 1  # a marker may begin
     QUOTES = 2
     LINE_END = 4
-    CITES = 8  # a quotation begins with it
 
 
 cdef class _BlockSyntax:
@@ -175,7 +174,6 @@ cdef class _Plan:
             self.begins_some[opener[0]] = 1
         memset(self.marks, 0, 256)
         self.marks[c'"'] = QUOTES
-        self.marks[c">"] = CITES
         for byte in found.firsts:
             self.marks[byte] |= BEGINS
         byte = c"\n"
