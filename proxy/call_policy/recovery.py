@@ -10,8 +10,8 @@ Rules of this module:
    makes the whole text prose.
 4. A value ends at its closing tag, if that is followed by something that may follow a value. Otherwise it ends where
    its closing tag must be missing: at the tag of a property without a value yet, or at the end of the call.
-5. If arguments stand in tags and the call is not closed, it counts only if all properties have values or another call
-   follows. Otherwise the model may have been about to write more.
+5. If arguments stand in tags and the call is not closed, it counts only if the last value is closed, all properties
+   have values, or another call follows. Otherwise the value may be incomplete.
 6. Text without a key is the value of the only required property, or of the only property.
 7. Dots and words in angle brackets in place of a value explain a form; they are not values.
 

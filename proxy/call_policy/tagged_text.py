@@ -43,11 +43,12 @@ class TaggedArgumentsText(CallText):
     def __init__(self, text: str, names: Collection[str]) -> None:
         super().__init__(text, names)
         self._ended = False  # a tag that closes the call follows its arguments
+        self._valued = False  # the last value ended at its own closing tag
 
     def _in_tags(self, name: str, known: ParameterTypes, found: dict[str, str]) -> bool:
         """Reads arguments in tags into `found`. Returns whether there are any."""
         key: str | None = None
-        self._ended = False
+        self._ended = self._valued = False
         while True:
             at = past_space(self.text, self.at)
             tag = tag_at(self.text, at)
@@ -73,6 +74,7 @@ class TaggedArgumentsText(CallText):
                     written = self._value(tag, known, found, declared)
                 else:
                     self.at = tag.end
+                    self._valued = True
                 self._put(found, declared, written, types_in(tag), known, name)
                 continue
             if tag.word in VALUE and key is not None:
@@ -113,7 +115,7 @@ class TaggedArgumentsText(CallText):
                 self.at = closers.end()
             if self.at == start:
                 break
-        if not closed and self.at == len(self.text) and not self._ended:
+        if not (closed or self._ended or self._valued) and self.at == len(self.text):
             raise NoCall(name)
 
     def _key_of(self, tag: Tag, known: ParameterTypes) -> str | None:
@@ -165,6 +167,7 @@ class TaggedArgumentsText(CallText):
                     raise NoCall  # the first of two closing tags may be part of the value
                 continue
             self.at = tag.end if own else tag.start
+            self._valued = own
             value = text[start : tag.start].removesuffix(f"{opener.written}>")
             value = value if own else without_closers(value, key)
             return unframed(value) if value.startswith("\n") or not own else value

@@ -117,7 +117,7 @@ cdef class BlockReader:
                 return self._otherwise(end)
         if truncated:
             return self._unfinished(end, "truncated")
-        if resting and self._node.final:
+        if resting and (self._node.final or (self._node.more and self._word_size == 0 and self._has_content())):
             return self._whole(end, self._word_at if self._word_size else end, False, False)
         if (
             self.untaught

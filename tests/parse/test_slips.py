@@ -83,6 +83,27 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
     ("qwen3.6", "So.\n<function=now/>", [NOW], "So."),
     ("qwen3.6", "<tool_call>\n<function=now />\n</tool_call>", [NOW], ""),
     ("my-model", '<invoke name="run"><parameter name="command" value="ls -l"></parameter></invoke>', [LS], ""),
+    *(
+        (model, f'{before}<parameter name="place"{attributes}{behind}', [BERGEN], "")
+        for model, before, behind in (
+            ("qwen3.6", "<tool_call>\n<function=look_up>\n", "\n</function>\n</tool_call>"),
+            ("my-model", '<invoke name="look_up">', "</invoke>"),
+        )
+        for attributes in (
+            ' value="Bergen" type="string"/>', " value='Bergen' string='true' />", ' type="string" value="Bergen"/>',
+            ' value="Bergen" type="string"></parameter>', ' value="Bergen">\n</parameter>',
+        )
+    ),
+    ("my-model", '<invoke name="run"><parameter name="command" value="a "b" type c"/></invoke>', [("run", {"command": 'a "b" type c'})], ""),
+    *(
+        (model, f"So.\n{call}", [BERGEN], "So.")
+        for model in ("glm-4.7", "qwen3.6", "my-model")
+        for call in (
+            "<tool_call>look_up\n<arg_key>place</arg_key>\n<arg_value>Bergen</arg_value>\n",
+            "<tool_call>\n<function=look_up>\n<parameter=place>\nBergen\n</parameter>",
+            '<minimax:tool_call>\n<invoke name="look_up">\n<parameter name="place">Bergen</parameter>\n',
+        )
+    ),
     ("my-model", '<invoke name="now"/>', [NOW], ""),
     ("my-model", '<function name="look_up"><parameter name="place" value="Bergen"/><parameter name="days" value="2"/></function>', [TWO_DAYS], ""),
     ("my-model", '<invoke name="run"><parameter name="command"><parameter name="command"></parameter></invoke>', [("run", {"command": '<parameter name="command">'})], ""),
@@ -174,6 +195,16 @@ TEXT = [
     ("smollm3", "<code>shutil.copy(a, b)</code>"),
     ("my-model", 'So: `<invoke name="run"><parameter name="command" value="ls -l"/></invoke>`'),
     ("deepseek-v4", "The prefix is <｜DSML｜, the section tool_calls."),
+    *(
+        (model, f"So.\n<tool_call>{call}")
+        for model in ("glm-4.7", "qwen3.6", "my-model")
+        for call in (
+            "look_up\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n",
+            "look_up\n<arg_key>place</arg_key>\n<arg_value>Bergen\n",
+            "\n<function=look_up>\n<parameter=days>\n2\n</parameter>\n",
+            "\n<function=look_up>\n<parameter=place>\nBergen\n",
+        )
+    ),
 ]
 
 
