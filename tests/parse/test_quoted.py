@@ -182,6 +182,12 @@ def test_thinking_begins_behind_a_call_and_behind_thinking(twin: ModuleType) -> 
         ('{"name": "Ada', True),
         ('{"name": "\\u0066"', True),
         (f'{{"type": "{"x" * 256}", "name": "f"', True),  # too long to look for the name
+        ('{"thought": "I know it.", "answer"', False),
+        (f'```json\n{{"thought": "{"so " * 999}\\"so\\".",\n "mood"', False),
+        (f'{{"thought": "{"so " * 999}\\"so\\".", "tool_calls"', True),
+        ('{"thought": "I look.", "thought": "Yes.", "action": "f"', True),
+        ('{"thought": "I look.", "name": "Ada Lovelace"', False),
+        ('{"thought": "I look', True),
     ],
 )
 def test_json_is_shown_once_it_can_be_no_call(twin: ModuleType, format: str, begun: str, held: bool) -> None:
