@@ -117,7 +117,7 @@ cdef class BlockReader:
                 return self._otherwise(end)
         if truncated:
             return self._unfinished(end, "truncated")
-        if resting and (self._node.final or (self._node.more and self._word_size == 0 and self._has_content())):
+        if resting and (self._node.final or (self._has_content() and self._closes())):
             return self._whole(end, self._word_at if self._word_size else end, False, False)
         if (
             self.untaught
@@ -211,6 +211,15 @@ cdef class BlockReader:
         at = self._take(branch, at)
         self._fields.reach_back(start, self._buffer.span(start, self._fields.start))
         return at
+
+    cdef bint _closes(self) except -1:
+        """Returns True if a closer begins with `_word`."""
+        cdef bytes closer
+        for closer in self._node.closers:
+            if PyBytes_GET_SIZE(closer) >= self._word_size:
+                if memcmp(bytes_at(closer), self._word, self._word_size) == 0:
+                    return True
+        return False
 
     cdef bint _has_content(self) except -1:
         return len(self.pieces) > 0 and self.pieces[len(self.pieces) - 1][0] in CONTENT

@@ -74,7 +74,7 @@ cdef class _PlanNode:
     cdef tuple branches
     cdef _PlanBranch otherwise
     cdef bint ends, free, final, more
-    cdef tuple next
+    cdef tuple closers, next
     cdef unsigned char firsts[256]
 
     def __cinit__(self, node, dict syntaxes):
@@ -86,6 +86,7 @@ cdef class _PlanNode:
         self.free = node.free
         self.final = node.final
         self.more = node.more
+        self.closers = node.closers
         self.next = node.next
         memset(self.firsts, 0, 256)
         for branch in self.branches:

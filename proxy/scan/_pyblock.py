@@ -185,7 +185,7 @@ class BlockReader:
                 return self._otherwise(end)
         if truncated:
             return self._unfinished(end, "truncated")
-        if resting and (node.final or (node.more and not self._word and self._has_content())):
+        if resting and (node.final or (self._has_content() and any(c.startswith(self._word) for c in node.closers))):
             return self._whole(end, self._word_at if self._word else end, closed=False)
         if self.untaught and not self.opener and self.state == BODY and fields.kind in (JSON, CODE, LOOSE):
             self._keep(TO_CLOSER)  # perhaps no more than a bracket is missing
