@@ -420,7 +420,7 @@ def _without_closer(format: Format, random: Random) -> Iterator[Case]:
 
 
 def _between_arguments(format: Format, random: Random) -> Iterator[Case]:
-    """One of two arguments is whole: if the model stopped by itself, it was the last one. If it is not closed, the block
+    """One of two arguments is whole: if the model stopped by itself, it was the last one. If it is not closed, it
     is text."""
     case = Text(format, random).calls(_needle(random), style=Style()).case()
     end = case.text.index("alpha beta") + len("alpha beta")
