@@ -161,6 +161,9 @@ class TaggedArgumentsText(CallText):
                 if own:
                     raise NoCall  # the tag may be part of the value
                 continue
+            closers = CLOSERS.match(text, tag.end)
+            if own and closers is not None and ('"' in closers[0] or "'" in closers[0]):
+                raise NoCall  # the tag may be quoted in the value
             behind = tag_at(text, past_space(text, tag.end))
             if tag.closing and behind is not None and closes(behind, opener, key):
                 if own:
@@ -208,7 +211,7 @@ class TaggedArgumentsText(CallText):
         value = value.strip("\n") if value.startswith("\n") else value.strip(SPACE)
         if not value.strip(SPACE) or (types is not None and types != STRING and "string" in types):
             return None
-        if value.startswith((">", '"', "'", "=", ":")) or self._holds_key(value, known):
+        if value.startswith((">", '"', "'", "=", ":", ")", ",")) or self._holds_key(value, known):
             return None  # the rest of a tag, or of an object
         self.at = end.end
         self._ended = end.word not in BOTH | VALUE

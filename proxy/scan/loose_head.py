@@ -53,7 +53,7 @@ VOCABULARY: Final = frozenset(
         *("assistant", "commentary", "analysis", "to", "json", "functools", "using", "the", "type"),
         *("call", "calls", "calling", "tool", "tools", "function", "functions", "invoke", "execute", "name"),
         *("tool_call", "tool_calls", "toolcall", "toolcalls", "toolscall", "function_call", "function_calls"),
-        *("tool_name", "tool_code", "arguments", "parameters", "default_api"),
+        *("tool_name", "tool_code", "arguments", "parameters", "default_api", "print", "await"),
     )
 )
 """Words (in any case) that may stand between tags before a tool's name."""
@@ -65,6 +65,8 @@ _SEPARATOR: Final = re.compile(r"[.:/]")
 _BEFORE: Final = frozenset("<‹[{(/\"'=:|｜‖.>›")
 _BEHIND: Final = frozenset(">›]|｜‖\"'({:=/,\n<")
 _PUNCTUATION: Final = frozenset(":=,;*#\"'[](){}<>‹›|｜‖-`" + SPACE)
+_ARGUMENTS: Final = ("args", "arguments")
+"""Words in brackets between a tool's name and its arguments."""
 _METHOD: Final = re.compile(r"(?<=\w)(?::\d*|\.(?:call|invoke|run|execute))\Z")
 
 
@@ -180,7 +182,7 @@ class LooseHead:
         if self._pending:  # whitespace separated the name from this word
             self._pending = False
             if self._bracket:
-                if char == "=":
+                if char == "=" or word.lower() in _ARGUMENTS:
                     return True
             else:
                 return False

@@ -105,6 +105,17 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
         )
     ),
     ("my-model", '<invoke name="now"/>', [NOW], ""),
+    ("my-model", '<invoke name="run"><parameter name="command">echo "</parameter>"</parameter></invoke>', [("run", {"command": 'echo "</parameter>"'})], ""),
+    ("glm-4.7", "<tool_call>look_up<arg_key>place</arg_key><arg_value>Bergen</arg_key><arg_key>days</arg_key><arg_value>2</arg_key></tool_call>", [TWO_DAYS], ""),
+    ("glm-4.7", "<tool_call>run<arg_key>command</arg_key><arg_value>a</arg_key> b</arg_value></tool_call>", [("run", {"command": "a</arg_key> b"})], ""),
+    *(
+        (model, text.format(RUN.replace('"run"', '"functions.run"')), [LS], "")
+        for model in ("qwen3-8b", "my-model")
+        for text in ("{}", "```json\n{}\n```", "<tool_call>{}</tool_call>", "[TOOL_CALLS][{}]")
+    ),
+    ("devstral", 'So.\nrun[ARGS]{"command": "ls -l"}', [LS], "So."),
+    ("my-model", "<tool_code>\nprint(default_api.look_up(place='Bergen'))\n</tool_code>", [BERGEN], ""),
+    ("my-model", '[Tool Use: run]\n{"command": "ls -l"}', [LS], ""),
     ("my-model", '<function name="look_up"><parameter name="place" value="Bergen"/><parameter name="days" value="2"/></function>', [TWO_DAYS], ""),
     ("my-model", '<invoke name="run"><parameter name="command"><parameter name="command"></parameter></invoke>', [("run", {"command": '<parameter name="command">'})], ""),
     ("apertus-8b", '<|inner_prefix|>I look.<|tools_prefix|>[{"run":{"command":"ls -l"}}]<|tools_suffix|>', [LS], ""),
@@ -195,6 +206,10 @@ TEXT = [
     ("smollm3", "<code>shutil.copy(a, b)</code>"),
     ("my-model", 'So: `<invoke name="run"><parameter name="command" value="ls -l"/></invoke>`'),
     ("deepseek-v4", "The prefix is <｜DSML｜, the section tool_calls."),
+    ("my-model", RUN.replace('"run"', '"functions.walk"')),
+    ("my-model", 'run[0] is the first.\nrun[ARGS] takes {"command": "ls -l"}.'),
+    ("my-model", '<tool_code>\nprint(run)\nprint(x.look_up(place="Bergen").text)\n</tool_code>'),
+    ("my-model", '[Tool Use: run]\n{"command": "ls -l"}\nis what the log has.'),
     *(
         (model, f"So.\n<tool_call>{call}")
         for model in ("glm-4.7", "qwen3.6", "my-model")
