@@ -57,13 +57,15 @@ TypesOf = Callable[[str], ParameterTypes]
 
 _QUOTATION: Final = re.compile(r"[ \t]*```[^\n]*\n[ \t]*>")
 """A fence that begins with a Markdown quotation."""
+_DOCUMENT: Final = re.compile(r"\s*<(?:\?xml|!doctype)\b", re.IGNORECASE)
+"""The beginning of a document in XML or HTML."""
 
 
 def recover(text: str, names: Collection[str], types_of: TypesOf) -> tuple[list[WrittenCall], int]:
     """Returns the calls at the end of `text`, and the number of characters before them; they begin at the start of the
     text or of a later line. `names` may be called; `types_of` returns a tool's parameter types. Raises `NoCall`."""
     named: str | None = None
-    if has_more_values(text, MAX_REPAIRED_VALUES):  # reading it repeatedly would take too long
+    if has_more_values(text, MAX_REPAIRED_VALUES) or _DOCUMENT.match(text):  # the former would take too long
         raise NoCall
     for start in _starts(text):
         if _QUOTATION.match(text, start):

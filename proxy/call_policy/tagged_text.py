@@ -108,7 +108,7 @@ class TaggedArgumentsText(CallText):
         while self.at < len(self.text):
             start = self.at
             tag = tag_at(self.text, self.at)
-            if tag is not None and tag.closing:
+            if tag is not None and self._is_closer(tag):
                 closed = closed or self._closes_call(tag)
                 self.at = tag.end
             elif closers := CLOSERS.match(self.text, self.at):

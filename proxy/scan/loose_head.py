@@ -92,10 +92,10 @@ class LooseHead:
     """Reads the beginning of a text that may be a damaged or unknown call, byte by byte."""
 
     __slots__ = (
-        "_attribute",
         "_before",
         "_bracket",
         "_chars",
+        "_closed",
         "_decoder",
         "_fence",
         "_key",
@@ -128,7 +128,7 @@ class LooseHead:
         self._named = False
         self._before = ""
         self._pending = False
-        self._attribute = False
+        self._closed = False  # square brackets with a name were closed: before a parenthesis they are a link
         self._fence = 0
         self._worded = False
 
@@ -140,6 +140,8 @@ class LooseHead:
         self._chars += 1
         if self._chars > HEAD_CHARS or (self._bracket == "{" and self._names_no_tool(char)):
             return False
+        if self._closed:
+            return char != "("
         if _WORD.match(char):
             self._word += char
             self._worded = True
@@ -188,6 +190,9 @@ class LooseHead:
                 return False
         if self._is_name(word):
             if self._bracket and self._before not in _BEFORE:
+                return None
+            if self._bracket == "[" and char == "]":
+                self._closed = True
                 return None
             if self._before and (char in _BEHIND or not self._bracket):
                 return True

@@ -151,6 +151,8 @@ UNDAMAGED: Final = (
     # documents and programs
     '<html>\n<body class="shell">\n<p>Hi</p>\n</body>\n</html>',
     "<ul>\n<li>shell</li>\n<li>fetch_page</li>\n</ul>",
+    '<?xml version="1.0"?>\n<tools>\n<tool name="shell">\n<cmd>ls</cmd>\n</tool>\n</tools>',
+    '<details>\n<summary>A call</summary>\n\n```\n<invoke name="fetch_page"><parameter name="url">a</parameter></invoke>\n```\n\n</details>',
     '<select name="route">\n<option value="a">A</option>\n</select>',
     '<input name="route" type="text">',
     '<form action="fetch_page"><input name="url"></form>',

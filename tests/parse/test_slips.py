@@ -116,6 +116,7 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
     ("devstral", 'So.\nrun[ARGS]{"command": "ls -l"}', [LS], "So."),
     ("my-model", "<tool_code>\nprint(default_api.look_up(place='Bergen'))\n</tool_code>", [BERGEN], ""),
     ("my-model", '[Tool Use: run]\n{"command": "ls -l"}', [LS], ""),
+    ("hunyuan-a13b", f"<answer>\n```json\n{RUN}\n```\n</answer>", [LS], ""),
     ("my-model", '<function name="look_up"><parameter name="place" value="Bergen"/><parameter name="days" value="2"/></function>', [TWO_DAYS], ""),
     ("my-model", '<invoke name="run"><parameter name="command"><parameter name="command"></parameter></invoke>', [("run", {"command": '<parameter name="command">'})], ""),
     ("apertus-8b", '<|inner_prefix|>I look.<|tools_prefix|>[{"run":{"command":"ls -l"}}]<|tools_suffix|>', [LS], ""),
@@ -258,6 +259,12 @@ def test_a_thought_before_calls_is_reasoning(twin: ModuleType, text: str) -> Non
         ("reasoning", "I look."),
         ("tool_call", "run"),
     ]
+
+
+def test_a_link_that_is_called_like_a_tool_is_not_held_back(twin: ModuleType) -> None:
+    scanner = open_scanner("auto", TOOLS, options=route_options(), scanner=twin.CallScanner)
+    text = "[run](https://a.example) and more"
+    assert "".join(e.text for e in scanner.feed(text) if isinstance(e, Delta)) == text
 
 
 def test_a_plan_of_several_lines_is_not_held_back(twin: ModuleType) -> None:
