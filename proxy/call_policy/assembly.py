@@ -41,8 +41,6 @@ MAX_PIECES: Final = 2 * MAX_VALUES
 """A block with more fields (keys and values counted separately) is malformed."""
 
 _NUMBERED: Final = re.compile(r"(.+):[0-9]+", re.DOTALL)
-_HARMONY: Final = "functions."
-"""The prefix that harmony and Kimi write before every function's name."""
 
 _BROKEN: Final = "it is not written as its format says"
 
@@ -304,7 +302,7 @@ class _Draft:
         name = name or ""
         space, _, bare = name.rpartition(":")  # Gemma writes namespaces before a name
         otherwise = WrittenCall(bare, arguments, call_id) if space and bare else None
-        return WrittenCall(name, arguments, call_id, alias=name.removeprefix(_HARMONY), otherwise=otherwise)
+        return WrittenCall(name, arguments, call_id, otherwise=otherwise)
 
     def _elements(self, prefix: str) -> WrittenArguments:
         """Returns the arguments as elements. Text after the last value continues inside the first tag of that value."""

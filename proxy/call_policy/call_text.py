@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from ..scan._grammar import SPACE
+from ..scan._grammar import FENCE, SPACE
 from .call_words import (
     A_WORD,
     BEHIND_NAME,
@@ -20,6 +20,7 @@ from .call_words import (
     PUNCTUATION,
     STOP_TOKENS,
     UNCLOSED_TAG,
+    ends_call,
     is_framing,
     past_space,
 )
@@ -104,7 +105,13 @@ class CallText:
 
     def _is_closer(self, tag: Tag) -> bool:
         """Returns True for a closing tag. The closing tag of a result counts only after the opener of a call: otherwise
-        the text before it is a result."""
+        the text before it is a result. Behind a fence only those of calls and answers count: others close the document
+        around it."""
+        at = tag.start
+        while at and self.text[at - 1] in SPACE:
+            at -= 1
+        if self.text.endswith(FENCE, 0, at) and tag.word != "answer" and not ends_call(tag):
+            return False
         return tag.closing and (self._marked or NO_FRAMING.search(tag.word) is None)
 
     def _begins_object(self) -> bool:

@@ -31,7 +31,7 @@ LINE: Final = re.compile(r"^[ \t]*", re.MULTILINE)
 A_WORD: Final = re.compile(r"[^\W\d_][\w-]*(?:[.:/][\w-]+)*")
 LABEL: Final = re.compile(
     r"(?:assistant|commentary|analysis|to|json|xml|python|functools|calling|calls?|tool|tools|function|functions"
-    r"|tool_?calls?|function_?calls?|tool_name|tool_code|name|invoke|execute|type|using|the)(?![\w-])",
+    r"|tool_?calls?|function_?calls?|tool_name|tool_code|name|invoke|execute|print|await|type|using|use|the)(?![\w-])",
     re.IGNORECASE,
 )
 PUNCTUATION: Final = re.compile(r"[\s:=,;*#\"'\]()}>|｜‖-]+")

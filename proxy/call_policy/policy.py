@@ -42,6 +42,7 @@ from .near import NearMiss, unreadable_block
 from .recognised import Recogniser, Schemas, Unrecognised, checker
 from .taught import FailureCode, Rejected, TaughtReader, has_object_calls, is_only_a_name
 from .untyped import ParameterTypes
+from .written import NAMESPACE
 
 __all__ = ["CallPolicy", "FailureCode", "settle_arguments", "strict_failure"]
 
@@ -156,7 +157,7 @@ class CallPolicy:
         _, allowed, *_, gateways = self._taught.offered
         if allowed is None or (gateways and not untaught):
             return True
-        return name in allowed or self._taught.meant(name) is not None
+        return name.removeprefix(NAMESPACE) in allowed or name in allowed or self._taught.meant(name) is not None
 
     @property
     def strict(self) -> bool:

@@ -10,8 +10,8 @@ Rules of this module:
    makes the whole text prose.
 4. A value ends at its closing tag, if that is followed by something that may follow a value. Otherwise it ends where
    its closing tag must be missing: at the tag of a property without a value yet, or at the end of the call.
-5. If arguments stand in tags and the call is not closed, it counts only if all properties have values or another call
-   follows. Otherwise the model may have been about to write more.
+5. If arguments stand in tags and the call is not closed, it counts only if the last value is closed, all properties
+   have values, or another call follows. Otherwise the value may be incomplete.
 6. Text without a key is the value of the only required property, or of the only property.
 7. Dots and words in angle brackets in place of a value explain a form; they are not values.
 
@@ -57,13 +57,15 @@ TypesOf = Callable[[str], ParameterTypes]
 
 _QUOTATION: Final = re.compile(r"[ \t]*```[^\n]*\n[ \t]*>")
 """A fence that begins with a Markdown quotation."""
+_DOCUMENT: Final = re.compile(r"\s*<(?:\?xml|!doctype)\b", re.IGNORECASE)
+"""The beginning of a document in XML or HTML."""
 
 
 def recover(text: str, names: Collection[str], types_of: TypesOf) -> tuple[list[WrittenCall], int]:
     """Returns the calls at the end of `text`, and the number of characters before them; they begin at the start of the
     text or of a later line. `names` may be called; `types_of` returns a tool's parameter types. Raises `NoCall`."""
     named: str | None = None
-    if has_more_values(text, MAX_REPAIRED_VALUES):  # reading it repeatedly would take too long
+    if has_more_values(text, MAX_REPAIRED_VALUES) or _DOCUMENT.match(text):  # the former would take too long
         raise NoCall
     for start in _starts(text):
         if _QUOTATION.match(text, start):

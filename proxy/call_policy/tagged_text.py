@@ -43,11 +43,12 @@ class TaggedArgumentsText(CallText):
     def __init__(self, text: str, names: Collection[str]) -> None:
         super().__init__(text, names)
         self._ended = False  # a tag that closes the call follows its arguments
+        self._valued = False  # the last value ended at its own closing tag
 
     def _in_tags(self, name: str, known: ParameterTypes, found: dict[str, str]) -> bool:
         """Reads arguments in tags into `found`. Returns whether there are any."""
         key: str | None = None
-        self._ended = False
+        self._ended = self._valued = False
         while True:
             at = past_space(self.text, self.at)
             tag = tag_at(self.text, at)
@@ -73,6 +74,7 @@ class TaggedArgumentsText(CallText):
                     written = self._value(tag, known, found, declared)
                 else:
                     self.at = tag.end
+                    self._valued = True
                 self._put(found, declared, written, types_in(tag), known, name)
                 continue
             if tag.word in VALUE and key is not None:
@@ -106,14 +108,14 @@ class TaggedArgumentsText(CallText):
         while self.at < len(self.text):
             start = self.at
             tag = tag_at(self.text, self.at)
-            if tag is not None and tag.closing:
+            if tag is not None and self._is_closer(tag):
                 closed = closed or self._closes_call(tag)
                 self.at = tag.end
             elif closers := CLOSERS.match(self.text, self.at):
                 self.at = closers.end()
             if self.at == start:
                 break
-        if not closed and self.at == len(self.text) and not self._ended:
+        if not (closed or self._ended or self._valued) and self.at == len(self.text):
             raise NoCall(name)
 
     def _key_of(self, tag: Tag, known: ParameterTypes) -> str | None:
@@ -159,12 +161,16 @@ class TaggedArgumentsText(CallText):
                 if own:
                     raise NoCall  # the tag may be part of the value
                 continue
+            closers = CLOSERS.match(text, tag.end)
+            if own and closers is not None and ('"' in closers[0] or "'" in closers[0]):
+                raise NoCall  # the tag may be quoted in the value
             behind = tag_at(text, past_space(text, tag.end))
             if tag.closing and behind is not None and closes(behind, opener, key):
                 if own:
                     raise NoCall  # the first of two closing tags may be part of the value
                 continue
             self.at = tag.end if own else tag.start
+            self._valued = own
             value = text[start : tag.start].removesuffix(f"{opener.written}>")
             value = value if own else without_closers(value, key)
             return unframed(value) if value.startswith("\n") or not own else value
@@ -205,7 +211,7 @@ class TaggedArgumentsText(CallText):
         value = value.strip("\n") if value.startswith("\n") else value.strip(SPACE)
         if not value.strip(SPACE) or (types is not None and types != STRING and "string" in types):
             return None
-        if value.startswith((">", '"', "'", "=", ":")) or self._holds_key(value, known):
+        if value.startswith((">", '"', "'", "=", ":", ")", ",")) or self._holds_key(value, known):
             return None  # the rest of a tag, or of an object
         self.at = end.end
         self._ended = end.word not in BOTH | VALUE

@@ -13,6 +13,7 @@ from ..config import CallsConfig
 from ..errors import quote
 from ..formats.engine.rendering import prompt_parameters
 from ..model import ToolSpec
+from ..repair.relaxed_json import read_json
 from ..scan._grammar import Block, BlockSyntax, Field
 from .assembly import Assembly, assemble
 from .candidate import JUDGED, CandidateCall, ToolNames, parse_arguments
@@ -178,6 +179,10 @@ class TaughtReader:
             arguments, repaired, unwrapped = parse_arguments(written, tool, self._options, strict=strict)
             if (repaired or assembly.repaired) and is_template(block.body):
                 raise ValueError("it is a template")
+            if tool is not None and tool.kind != "custom" and not block.closed and block.pieces[-1][0] == "value":
+                missing = ParameterTypes(prompt_parameters(tool)).required - read_json(arguments).keys()
+                if missing:
+                    raise ValueError(f"it ended before {', '.join(sorted(missing))}")
         except ValueError as error:
             unread = raw_arguments(written.arguments) if tool is not None and tool.server else None
             if unread is not None:  # the gateway runs this tool and tells the model what is wrong (R15.5)

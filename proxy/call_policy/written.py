@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ..repair.literals import json_string
 from ..repair.relaxed_json import RepairKind
@@ -19,6 +19,10 @@ class ParsedArguments(NamedTuple):
     unwrapped: bool = False
 
 
+NAMESPACE: Final = "functions."
+"""The prefix that harmony and Kimi write before every function's name. Other models write it too."""
+
+
 class WrittenArguments(Protocol):
     """The arguments of a call, as the model wrote them."""
 
@@ -30,7 +34,8 @@ class WrittenArguments(Protocol):
 @dataclass(slots=True)
 class WrittenCall:
     """A call as a model wrote it. `name` is empty if it has none. `source` is the call's own text if a block holds
-    several. `alias` is the name to try if no tool has `name`; `otherwise` is the next reading to try."""
+    several. `alias` is the name to try if no tool has `name` (default: without `NAMESPACE`); `otherwise` is the next
+    reading to try."""
 
     name: str
     arguments: WrittenArguments
@@ -38,6 +43,10 @@ class WrittenCall:
     source: str | None = None
     alias: str | None = None
     otherwise: WrittenCall | None = None
+
+    def __post_init__(self) -> None:
+        if self.alias is None and self.name.startswith(NAMESPACE):
+            self.alias = self.name.removeprefix(NAMESPACE)
 
 
 @dataclass(slots=True)

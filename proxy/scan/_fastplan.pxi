@@ -13,7 +13,6 @@ cdef enum:
     BEGINS = 1  # a marker may begin
     QUOTES = 2
     LINE_END = 4
-    CITES = 8  # a quotation begins with it
 
 
 cdef class _Marker:
@@ -76,7 +75,6 @@ cdef class _Plan:
             self.begins[byte] = 1
         memset(self.marks, 0, 256)
         self.marks[c'"'] = QUOTES
-        self.marks[c">"] = CITES
         for byte in found.firsts:
             self.marks[byte] |= BEGINS
         byte = c"\n"

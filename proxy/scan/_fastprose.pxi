@@ -19,16 +19,40 @@ cdef inline bint is_margin(Bytes p, Py_ssize_t pos, Py_ssize_t at, bint margin) 
     return margin if at == pos else p[at - 1] == c"\n"
 
 
-cdef inline bint is_cited(Bytes p, Py_ssize_t pos, Py_ssize_t at, bint margin, bint cited) noexcept nogil:
-    """Returns True if the line with `at` begins with `>` before it. `margin` and `cited` say so for `pos`."""
+# What a line begins with.
+cdef enum:
+    BLANK
+    MARK
+    NUMBER
+    PROSE_LINE
+    CITED
+
+
+cdef inline int begins_with(int before, unsigned char byte) noexcept nogil:
+    """Returns what a line begins with after the next byte; `before` is one of those before `PROSE_LINE`."""
+    if byte == c" " or byte == c"\t":
+        return PROSE_LINE if before == NUMBER else BLANK
+    if before == BLANK:
+        if byte == c">":
+            return CITED
+        if byte == c"-" or byte == c"*" or byte == c"+":
+            return MARK
+    if before != MARK and c"0" <= byte <= c"9":
+        return NUMBER
+    return MARK if before == NUMBER and (byte == c"." or byte == c")") else PROSE_LINE
+
+
+cdef inline int read_line(Bytes p, Py_ssize_t pos, Py_ssize_t at, int begins) noexcept nogil:
+    """Returns what the line with `at` begins with, before it; `begins` says so for `pos`."""
     cdef Py_ssize_t line = at
     while line > pos and p[line - 1] != c"\n":
         line -= 1
-    if line == pos and not margin:
-        return cited
-    while line < at and (p[line] == c" " or p[line] == c"\t"):
+    if line > pos:
+        begins = BLANK
+    while line < at and begins < PROSE_LINE:
+        begins = begins_with(begins, p[line])
         line += 1
-    return line < at and p[line] == c">"
+    return begins
 
 
 @cython.final
@@ -47,11 +71,11 @@ cdef class Prose:
     cdef unsigned char _firsts[FIRSTS]
     cdef Py_ssize_t _ahead[FIRSTS]
     cdef long long _turn
-    cdef bint _opens, _quotes, _lines, _margin, _cited, _strings, _breaks
+    cdef bint _opens, _quotes, _lines, _margin, _strings, _breaks
     cdef unsigned char _places
     cdef unsigned char _last
     cdef tuple _markers, _taught, _words
-    cdef int _tags, _refused
+    cdef int _tags, _refused, _line
     cdef Quoting _quoting
     cdef Py_ssize_t _quoted
 
@@ -109,7 +133,7 @@ cdef class Prose:
             for at in range(size):
                 found |= marks[p[at]]
             self._strings = found & QUOTES
-            self._breaks = found & (LINE_END | CITES)
+            self._breaks = found & LINE_END
             if found & BEGINS:
                 return False
             if not self._lines or not (self._margin or found & LINE_END):
@@ -177,8 +201,8 @@ cdef class Prose:
         cdef unsigned char last = p[size - 1]
         self.again = False
         self._last = last
-        if self._breaks:
-            self._cited = is_cited(p, 0, size, self._margin, self._cited)
+        if self._breaks or self._line < PROSE_LINE:
+            self._line = read_line(p, 0, size, self._line)
         self._margin = is_margin(p, 0, size, self._margin) if last <= c" " else False
 
     # --- blocks and tags ----------------------------------------------------------------------------------------------
@@ -186,7 +210,7 @@ cdef class Prose:
     cdef int edge(self) except -1:
         self._output.edge()
         self._margin = True
-        self._cited = False
+        self._line = BLANK
         self._last = c"\n"
         self._quoting.end_line()
         return 0
@@ -379,7 +403,7 @@ cdef class Prose:
             return NO
         if marker.opens is None:
             return self._ends_reasoning(at + marker.size)
-        if self._cited:
+        if self._line == CITED:
             return NO
         if self._quoting.fence:
             if marker.fence:
@@ -478,7 +502,7 @@ cdef class Prose:
 
     cdef bint _is_quoted(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         self._quote(pos, at)
-        return self._quoting.quotes() or self._cited
+        return self._quoting.quotes() or self._line == CITED
 
     cdef void _quote(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         """Reads quoting up to `at`."""
@@ -489,11 +513,9 @@ cdef class Prose:
 
     cdef inline void _quote_up_to(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         cdef Bytes p = self._buffer.data
-        cdef bint margin
         if at > self._quoted:
-            margin = is_margin(p, pos, self._quoted, self._margin)
-            self._quoting.read(p, self._quoted, at, margin)
-            self._cited = is_cited(p, self._quoted, at, margin, self._cited)
+            self._quoting.read(p, self._quoted, at, is_margin(p, pos, self._quoted, self._margin))
+            self._line = read_line(p, self._quoted, at, self._line)
             self._quoted = at
 
     cdef Py_ssize_t _hold(self, Py_ssize_t pos, Py_ssize_t at) except -1:

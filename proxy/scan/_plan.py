@@ -87,7 +87,8 @@ class PlanBranch:
 class PlanNode:
     """A `Node` prepared for scanning. `otherwise` is the branch taken if no literal fits. `ends`: the answer may end
     here. `free`: the block may end here whatever follows. `final`: only a closer is missing, unless another call
-    follows. `more`: another argument may follow. `next`: openers of other blocks that may end this one."""
+    follows. `more`: another argument may follow. `closers`: literals after which no field has to follow. `next`:
+    openers of other blocks that may end this one."""
 
     branches: tuple[PlanBranch, ...]
     otherwise: PlanBranch | None
@@ -95,6 +96,7 @@ class PlanNode:
     free: bool
     final: bool
     more: bool
+    closers: tuple[bytes, ...] = ()
     next: tuple[bytes, ...] = ()
 
 
@@ -359,7 +361,8 @@ def _own_nodes(
             ):
                 raise ValueError(f"no literal ends the {branch.read} of {syntax.opener!r}")
         made = _merged([_plan_node(branches, otherwise, ends=any(branch.read == "end" for branch in node))])
-        planned.append(replace(made, final=otherwise is None and _is_over(node, over)))
+        closers = tuple(one.literal for one in branches if one.read == NOTHING and one.then in (END, *ends))
+        planned.append(replace(made, final=otherwise is None and _is_over(node, over), closers=closers))
         if index in ends:
             literals = tuple(one.literal for one in branches)
             starts = frozenset(literal[:end] for literal in literals for end in range(1, len(literal) + 1))

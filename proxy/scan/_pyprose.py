@@ -40,6 +40,28 @@ YES: Final = 1
 LATER: Final = 2
 """Whether a marker counts at its position: `NO`, `YES`, or `LATER` if the text after it decides."""
 
+BLANK: Final = 0
+MARK: Final = 1
+NUMBER: Final = 2
+PROSE_LINE: Final = 3
+CITED: Final = 4
+"""What a line begins with: nothing but indentation and list items' marks yet (`BLANK`), in or after such a mark
+(`MARK`) or in its `NUMBER`, anything else (`PROSE_LINE`), or `>`, a Markdown quotation (`CITED`)."""
+
+
+def _begins_with(before: int, byte: int) -> int:
+    """Returns what a line begins with after the next byte; `before` is one of those before `PROSE_LINE`."""
+    if byte in b" \t":
+        return PROSE_LINE if before == NUMBER else BLANK
+    if before == BLANK:
+        if byte in b">":
+            return CITED
+        if byte in b"-*+":
+            return MARK
+    if before in (BLANK, NUMBER) and byte in b"0123456789":
+        return NUMBER
+    return MARK if before == NUMBER and byte in b".)" else PROSE_LINE
+
 
 class Prose:
     """Reads the text of one answer outside blocks: sends it, and finds the markers in it.
@@ -69,11 +91,10 @@ class Prose:
 
         # `_tags`: the current pair of reasoning tags. `_last`: the previous byte, a line end at the start of a text;
         # `_margin`: the position is at the start of a line, after indentation. `_quoting`: the quoting state, read up
-        # to `_quoted`, as is `_cited`: in a line that begins with `>`, a Markdown quotation. `_refused`: the taught
-        # block that was tried here.
+        # to `_quoted`, as is `_line`: what the line begins with. `_refused`: the taught block that was tried here.
         self._tags = 0
         self._margin = True
-        self._cited = False
+        self._line = BLANK
         self._last = _NEWLINE
         self._quoting = Quoting()
         self._quoted = 0
@@ -147,9 +168,9 @@ class Prose:
         """Updates the state of the current line."""
         self.again = False
         self._last = text[-1].encode()[-1]
-        if "\n" in text or ">" in text:
+        if self._line < PROSE_LINE or "\n" in text:
             raw = text.encode()
-            self._cited = self._is_cited(raw, 0, len(raw), self._margin)
+            self._line = self._read_line(raw, 0, len(raw))
         if text[-1] in _BLANKS:
             before = text.rstrip(_BLANKS)
             self._margin = before[-1] == "\n" if before else self._margin
@@ -162,7 +183,7 @@ class Prose:
         """Marks the end of a recognised block or tag: the text after it counts as the start of a line."""
         self._output.edge()
         self._margin = True
-        self._cited = False
+        self._line = BLANK
         self._last = _NEWLINE
         self._quoting.end_line()
 
@@ -349,7 +370,7 @@ class Prose:
             return NO
         if marker.opens is None:
             return self._ends_reasoning(at + len(marker.literal))
-        if self._cited:
+        if self._line == CITED:
             return NO
         if quoting.fence:
             if marker.literal.startswith(FENCE.encode()):
@@ -427,9 +448,8 @@ class Prose:
     def _quote_up_to(self, pos: int, at: int) -> None:
         if at > self._quoted:
             buf = self._buffer.data
-            margin = self._is_margin(pos, self._quoted)
-            self._quoting.read(buf, self._quoted, at, margin)
-            self._cited = self._is_cited(buf, self._quoted, at, margin)
+            self._quoting.read(buf, self._quoted, at, self._is_margin(pos, self._quoted))
+            self._line = self._read_line(buf, self._quoted, at)
             self._quoted = at
 
     def _anchored(self, marker: Marker, pos: int, at: int) -> bool:
@@ -453,7 +473,7 @@ class Prose:
     def _is_quoted(self, pos: int, at: int) -> bool:
         """Returns True if `at` is in inline code, in a fence, or in a line of a quotation."""
         self._quote(pos, at)
-        return self._quoting.quotes() or self._cited
+        return self._quoting.quotes() or self._line == CITED
 
     def _hold(self, pos: int, at: int) -> int:
         """Holds back the text from `at`, which may begin a marker."""
@@ -479,12 +499,15 @@ class Prose:
         self._last = buf[at - 1]
         self._output.say(buf[pos:at].decode())
 
-    def _is_cited(self, buf: bytes, pos: int, at: int, margin: bool) -> bool:
-        """Returns True if the line with `at` begins with `>` before it; `_cited` and `margin` say so for `pos`."""
+    def _read_line(self, buf: bytes, pos: int, at: int) -> int:
+        """Returns what the line with `at` begins with, before it; `_line` says so for `pos`."""
         line = buf.rfind(b"\n", pos, at) + 1
-        if not (line or margin):
-            return self._cited
-        return buf[line or pos : at].lstrip(b" \t").startswith(b">")
+        begins = BLANK if line else self._line
+        for byte in buf[line or pos : at]:
+            if begins >= PROSE_LINE:
+                break
+            begins = _begins_with(begins, byte)
+        return begins
 
     def _is_margin(self, pos: int, at: int) -> bool:
         """Returns True if `at` is at the start of a line after indentation; `_margin` says so for `pos`."""

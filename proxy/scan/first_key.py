@@ -16,6 +16,10 @@ _SCALAR: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 _COMMA: Final = ord(",")
 _COLON: Final = ord(":")
 _BACKSLASH: Final = ord("\\")
+_THOUGHT: Final = b"thought"
+"""The key of reasoning before a call, which no call needs."""
+_THOUGHT_BYTES: Final = 4096
+"""Maximum length of a thought after which the next key decides."""
 
 # States of `FirstName`.
 _AFTER_KEY: Final = 0
@@ -29,28 +33,35 @@ _IN_KEY: Final = 6
 
 class FirstName:
     """Reads the members after an object's first key, as long as they are strings and other scalars. An object whose
-    name is not a tool's name is not a call, so it need not be held back to its end (R30.7). `may_call` checks a name.
+    name is not a tool's name is not a call, so it need not be held back to its end (R30.7); neither is one in which a
+    key that no call begins with follows a thought. `may_call` checks a name.
     """
 
-    __slots__ = ("_key", "_may_call", "_names", "_quote", "_read", "_size", "_value")
+    __slots__ = ("_escaped", "_firsts", "_key", "_may_call", "_names", "_quote", "_read", "_size", "_value")
 
-    def __init__(self, key: bytes, names: tuple[str, ...], quote: int, may_call: Callable[[str], bool]) -> None:
-        self._names = tuple(name.encode() for name in names)
+    def __init__(self, key: bytes, syntax: BlockSyntax, quote: int, may_call: Callable[[str], bool]) -> None:
+        self._names = tuple(name.encode() for name in syntax.names)
+        self._firsts = tuple(first.encode() for first in syntax.first_keys)
         self._quote = quote
         self._may_call = may_call
         self._key = key
         self._value = b""
         self._read = _AFTER_KEY
         self._size = 0
+        self._escaped = False
 
     def take(self, byte: int) -> bool | None:
         """Takes the next byte. Returns False if this is not a call, True if nothing more can be decided (the byte must
         be read again), None to continue."""
         self._size += 1
-        if self._size > WORD_BYTES:
-            return True
         read = self._read
+        thought = read == _STRING and self._key == _THOUGHT
+        if self._size > (_THOUGHT_BYTES if thought else WORD_BYTES):
+            return True
         if read in (_STRING, _IN_KEY):
+            if self._escaped or (thought and byte == _BACKSLASH):
+                self._escaped = not self._escaped
+                return None
             if byte == _BACKSLASH:
                 return True
             if byte == self._quote:
@@ -77,10 +88,12 @@ class FirstName:
 
     def _string_ended(self) -> bool | None:
         if self._read == _IN_KEY:
-            self._key = self._value
+            after, self._key = self._key, self._value
             self._read = _AFTER_KEY
-            return None
+            return False if after == _THOUGHT and self._key not in self._firsts else None
         self._read = _AFTER_VALUE
+        if self._key == _THOUGHT:
+            self._size = 0
         return None if self._key not in self._names else self._may_call(self._value.decode("utf-8", "replace"))
 
 
@@ -133,5 +146,5 @@ class FirstKey:
         if may_call is None or key[:2] not in _QUOTED or not self._syntax.names:
             return True
         untaught = self._syntax.untaught
-        self._name = FirstName(key[2:-1], self._syntax.names, key[-1], lambda name: may_call(name, untaught))
+        self._name = FirstName(key[2:-1], self._syntax, key[-1], lambda name: may_call(name, untaught))
         return None

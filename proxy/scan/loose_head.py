@@ -53,7 +53,7 @@ VOCABULARY: Final = frozenset(
         *("assistant", "commentary", "analysis", "to", "json", "functools", "using", "the", "type"),
         *("call", "calls", "calling", "tool", "tools", "function", "functions", "invoke", "execute", "name"),
         *("tool_call", "tool_calls", "toolcall", "toolcalls", "toolscall", "function_call", "function_calls"),
-        *("tool_name", "tool_code", "arguments", "parameters", "default_api"),
+        *("tool_name", "tool_code", "arguments", "parameters", "default_api", "print", "await"),
     )
 )
 """Words (in any case) that may stand between tags before a tool's name."""
@@ -65,6 +65,8 @@ _SEPARATOR: Final = re.compile(r"[.:/]")
 _BEFORE: Final = frozenset("<‹[{(/\"'=:|｜‖.>›")
 _BEHIND: Final = frozenset(">›]|｜‖\"'({:=/,\n<")
 _PUNCTUATION: Final = frozenset(":=,;*#\"'[](){}<>‹›|｜‖-`" + SPACE)
+_ARGUMENTS: Final = ("args", "arguments")
+"""Words in brackets between a tool's name and its arguments."""
 _METHOD: Final = re.compile(r"(?<=\w)(?::\d*|\.(?:call|invoke|run|execute))\Z")
 
 
@@ -90,10 +92,10 @@ class LooseHead:
     """Reads the beginning of a text that may be a damaged or unknown call, byte by byte."""
 
     __slots__ = (
-        "_attribute",
         "_before",
         "_bracket",
         "_chars",
+        "_closed",
         "_decoder",
         "_fence",
         "_key",
@@ -126,7 +128,7 @@ class LooseHead:
         self._named = False
         self._before = ""
         self._pending = False
-        self._attribute = False
+        self._closed = False  # square brackets with a name were closed: before a parenthesis they are a link
         self._fence = 0
         self._worded = False
 
@@ -138,6 +140,8 @@ class LooseHead:
         self._chars += 1
         if self._chars > HEAD_CHARS or (self._bracket == "{" and self._names_no_tool(char)):
             return False
+        if self._closed:
+            return char != "("
         if _WORD.match(char):
             self._word += char
             self._worded = True
@@ -180,12 +184,15 @@ class LooseHead:
         if self._pending:  # whitespace separated the name from this word
             self._pending = False
             if self._bracket:
-                if char == "=":
+                if char == "=" or word.lower() in _ARGUMENTS:
                     return True
             else:
                 return False
         if self._is_name(word):
             if self._bracket and self._before not in _BEFORE:
+                return None
+            if self._bracket == "[" and char == "]":
+                self._closed = True
                 return None
             if self._before and (char in _BEHIND or not self._bracket):
                 return True

@@ -5,6 +5,7 @@ Everything is drawn with a seed made of the format's and the class's names, so a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -416,18 +417,21 @@ def _without_closer(format: Format, random: Random) -> Iterator[Case]:
                 case "repaired":
                     yield base
                     yield replace(base, parts=(), truncated=True)
-                case "text":
-                    yield replace(base, parts=(Part("text", base.text),))
-                    yield replace(base, parts=(), truncated=True)
 
 
 def _between_arguments(format: Format, random: Random) -> Iterator[Case]:
-    """One of two arguments is whole, and nothing says that it was the last one."""
+    """One of two arguments is whole: if the model stopped by itself, it was the last one. If it is not closed, it
+    is text."""
     case = Text(format, random).calls(_needle(random), style=Style()).case()
-    at = case.text.index("alpha beta") + len("alpha beta") + len(format.value_closer)
+    end = case.text.index("alpha beta") + len("alpha beta")
+    at = end + len(format.value_closer)
     text = case.text[:at]
     if format.without_closer != "stopped":  # there it would be what the model said
-        yield replace(case, text=text, parts=(Part("text", text),))
+        closed = not format.value_closer.endswith("/")
+        key = next(iter(json.loads(case.parts[0].text)))
+        first = replace(case.parts[0], text=f'{{"{key}":"alpha beta"}}')
+        yield replace(case, text=text, parts=(first if closed else Part("text", text),))
+        yield replace(case, text=text[:end], parts=(Part("text", text[:end]),))
     yield replace(case, text=text, parts=(), truncated=True)
 
 

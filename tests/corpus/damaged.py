@@ -100,6 +100,8 @@ def _outputs() -> Iterator[Output]:
     yield one("<arg_key>cmd</arg_key>".join(("<tool_call>shell", "<arg_value>ls -la</arg_value>")), SHELL)
     # closers
     yield one("<tool_use>\n<name>shell</name>\n<parameter=cmd>\nls -la\n</parameter>", SHELL)
+    yield one('<tool_use>\n```json\n{"name": "shell", "arguments": {"cmd": "ls -la"}}\n```\n</tool_use>', SHELL)
+    yield one("<tool_use>\n<name>fetch_page</name>\n<parameter=url>\nhttp://a.example/x?y=1\n</parameter>", PAGE)
     yield one('<call>shell{"cmd": "ls -la"}</call></call></call>', SHELL)
     yield one("<function=shell>\n<parameter=cmd>\nls -la\n</function>\n</tool_call>", SHELL)
     yield one(

@@ -23,8 +23,8 @@ class Format:
     `together`: several calls are one block, so that all of them are cut off where one is. `prose`: where text may
     stand. `markers` are data inside string values. `empty`: ways to write no arguments.
     `without_closer`: what a call is with nothing but its closer missing: whole, since brackets end it; repaired, unless
-    the answer was cut off; whole in the same case, since the closer is the token with which a model stops; or text,
-    since an argument more might have come. `value_closer` ends an argument's value in tagged text. `wraps`: what may
+    the answer was cut off; or whole in the same case, since the closer is the token with which a model stops.
+    `value_closer` ends an argument's value in tagged text. `wraps`: what may
     stand around prose. `mentions`: what a text may speak of without a call; none: the opener. `framed`: the opener is
     framing if no call follows.
     """
@@ -46,7 +46,7 @@ class Format:
     markers: tuple[str, ...] = ()
     empty: tuple[str, ...] = ("{}",)
     named: bool = False
-    without_closer: Literal["repaired", "whole", "stopped", "text"] = "repaired"
+    without_closer: Literal["repaired", "whole", "stopped"] = "repaired"
     value_closer: str = ""
     wraps: tuple[tuple[str, str], ...] = (("", ""),)
     ids: Literal["", "kimi", "mistral"] = ""
@@ -122,7 +122,6 @@ FORMATS: Sequence[Format] = (
         "<tool_call>",
         "</tool_call>",
         "</arg_value>\n",
-        without_closer="text",
         also=("<arg_key>", "</arg_key>", "<arg_value>"),
     ),
     _tagged(
@@ -130,7 +129,6 @@ FORMATS: Sequence[Format] = (
         "<tool_call>",
         "</tool_call>",
         "</arg_value>",
-        without_closer="text",
         also=("<arg_key>", "</arg_key>", "<arg_value>"),
     ),
     _json(
@@ -154,7 +152,6 @@ FORMATS: Sequence[Format] = (
         "</function_calls>",
         variants=("", "json_words"),
         together=True,
-        without_closer="text",
     ),
     _json(
         "mistral before v11",
@@ -206,7 +203,6 @@ FORMATS: Sequence[Format] = (
             starts=f"<{bar}{space}invoke",
             end=f"</{bar[:-1]}",
             variants=("", "tight", "self"),
-            without_closer="text",
             markers=(
                 f"<{bar}{section}>",
                 f"</{bar}{section}>",
@@ -243,7 +239,6 @@ FORMATS: Sequence[Format] = (
         starts="<invoke",
         end="</minimax:tool_call>",
         variants=("", "single", "bare", "tight"),
-        without_closer="text",
         markers=("<minimax:tool_call>", "</minimax:tool_call>", "<invoke name=", "</invoke>"),
         prose=SECTION,
     ),
@@ -359,7 +354,6 @@ FORMATS: Sequence[Format] = (
         "</function>",
         "</param>",
         variants=("", "cdata"),
-        without_closer="text",
         also=("<param name=",),
     ),
     _tagged(
@@ -370,7 +364,6 @@ FORMATS: Sequence[Format] = (
         starts="]<]minimax[>[<invoke",
         end="]<]minimax[>[</tool_call>",
         variants=("", "\n"),
-        without_closer="text",
         markers=("<tool_call>", "</invoke>", "]<]minimax", "</item>"),
         reasoning=("<mm:think>", "</mm:think>"),
         prose=SECTION,
@@ -383,7 +376,6 @@ FORMATS: Sequence[Format] = (
         write=writers.elements("dots_function_call"),
         starts="<invoke",
         end="</dots_function_call>",
-        without_closer="text",
         markers=("<dots_function_call>", "<invoke name=", "</invoke>"),
         prose=SECTION,
     ),
@@ -395,7 +387,6 @@ FORMATS: Sequence[Format] = (
         write=writers.elements("atem:function_calls", "atem:"),
         starts="<atem:invoke",
         end="</atem:function_calls>",
-        without_closer="text",
         markers=("<atem:function_calls>", "<atem:invoke name=", "</atem:invoke>", "<|message|>"),
         reasoning=("<|start|>assistant to=self<|message|>", "<|eom|>"),
         wraps=(("", ""), ("<|start|>assistant to=user<|message|>", "<|eom|>")),
@@ -420,7 +411,6 @@ FORMATS: Sequence[Format] = (
         "</iquest_tool_call>",
         "</arg_value>",
         write=writers.keys_and_values("iquest_tool_call"),
-        without_closer="text",
         also=("<arg_key>",),
     ),
     _tagged(
@@ -432,7 +422,6 @@ FORMATS: Sequence[Format] = (
         starts="<tool_call>",
         end="</tool_calls>",
         variants=("", ":opensource"),
-        without_closer="text",
         markers=("<tool_calls>", "<tool_call>", "</tool_call>", "<arg_key>", "<tool_sep>"),
         prose=SECTION,
     ),
@@ -445,7 +434,6 @@ FORMATS: Sequence[Format] = (
         starts="<tool_call>",
         end="</tool_calls>",
         variants=("", ":6124c78e"),
-        without_closer="text",
         markers=("<tool_calls>", "<tool_call>", "</tool_call>", "<arg_key>"),
         prose=SECTION,
     ),
@@ -458,7 +446,6 @@ FORMATS: Sequence[Format] = (
         starts="<ifm|tool_call>",
         end="</ifm|tool_calls>",
         variants=("", "typed"),
-        without_closer="text",
         markers=("<ifm|tool_calls>", "<ifm|tool_call>", "</ifm|tool_call>", "<ifm|arg_key>"),
         reasoning=("<ifm|think>", "</ifm|think>"),
         prose=SECTION,
@@ -468,7 +455,6 @@ FORMATS: Sequence[Format] = (
         "<|tool_call:start|>",
         "<|tool_call:end|>",
         "<|tool_arg:end|>\n",
-        without_closer="text",
         also=("<|tool_arg:start|>", "<|tool_arg:value|>"),
     ),
     _tagged(
@@ -478,7 +464,6 @@ FORMATS: Sequence[Format] = (
         "<|close|>argument<|sep|>",
         starts="<|open|>call",
         end="<|close|>tools<|sep|>",
-        without_closer="text",
         also=("<|open|>argument key=",),
         reasoning=("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
         wraps=(("", ""), ("<|open|>response<|sep|>", "<|close|>response<|sep|>")),
@@ -568,7 +553,6 @@ FORMATS: Sequence[Format] = (
         "</iquestcoder_tool_call>",
         "</arg_value>\n",
         write=writers.keys_and_values("iquestcoder_tool_call", line="\n"),
-        without_closer="text",
         also=("<arg_key>",),
     ),
     _tagged(
@@ -577,7 +561,6 @@ FORMATS: Sequence[Format] = (
         "</tool_call>",
         "</param_value>",
         write=writers.keys_and_values("tool_call", words="param"),
-        without_closer="text",
         also=("<param_key>",),
     ),
     _format(

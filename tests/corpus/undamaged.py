@@ -115,7 +115,8 @@ UNDAMAGED: Final = (
     '<call>shell{"cmd": "ls"}</call>\n<call>nothing{"a": 1}</call>',
     '<call>shell{"cmd": "ls"</call> is cut',
     "<tool_use>\n<name>shell</name>\n<parameter=cmd>\nls -",
-    "<tool_use>\n<name>fetch_page</name>\n<parameter=url>\nhttp://a.example\n</parameter>",
+    "<tool_use>\n<name>save_note</name>\n<parameter=title>\nMilk\n</parameter>",
+    "<tool_use>\n<name>fetch_page</name>\n<parameter=url>\nhttp://a.example",
     "<tool_call>fetch_page<arg_key>url</arg_key><arg_value>http://a.example</arg_value",
     '[Calling tool: fetch_page(url="http://a.example", page=2)]',
     '<function name="fetch_page"><param name="url">http://a.example</param>2</param></function>',
@@ -150,6 +151,8 @@ UNDAMAGED: Final = (
     # documents and programs
     '<html>\n<body class="shell">\n<p>Hi</p>\n</body>\n</html>',
     "<ul>\n<li>shell</li>\n<li>fetch_page</li>\n</ul>",
+    '<?xml version="1.0"?>\n<tools>\n<tool name="shell">\n<cmd>ls</cmd>\n</tool>\n</tools>',
+    '<details>\n<summary>A call</summary>\n\n```\n<invoke name="fetch_page"><parameter name="url">a</parameter></invoke>\n```\n\n</details>',
     '<select name="route">\n<option value="a">A</option>\n</select>',
     '<input name="route" type="text">',
     '<form action="fetch_page"><input name="url"></form>',

@@ -214,8 +214,8 @@ class AnswerReading:
 
     @property
     def cited(self) -> bool:
-        """True in a line of a Markdown quotation."""
-        return re.search(r"(?:\A|\n)[ \t]*>[^\n]*\Z", self.prose) is not None
+        """True in a line of a Markdown quotation, perhaps in items of lists."""
+        return re.search(r"(?:\A|\n)(?:(?:[-*+]|[0-9]+[.)])?[ \t])*>[^\n]*\Z", self.prose) is not None
 
     def frames(self) -> bool:
         """Returns True if framing here would be the first visible content of the answer, or the first after a block or

@@ -165,7 +165,14 @@ class BlockDescent:
         if self.may_end:
             raise Closed(self.mark, self.mark, more=any(branch.field == "key" for _, branch in options))
         final = other is None and all(self.over(syntax, branch, set()) for syntax, branch in options)
-        raise Cut(whole=at if final else None)
+        ending = [
+            literal
+            for literal, (syntax, branch) in literals.items()
+            if branch.read == "nothing" and self.closing(syntax, branch, set())
+        ]
+        valued = bool(self.pieces) and self.pieces[-1][0] in CONTENT
+        closes = valued and any(literal.startswith(text[at:]) for literal in ending)
+        raise Cut(whole=at if final or closes else None)
 
     def openers_at(self, options: list[Option]) -> list[str]:
         """Returns the openers of other blocks that may end this one here: after content, if only closers are

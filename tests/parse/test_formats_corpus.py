@@ -154,8 +154,10 @@ def test_auto_finds_the_format_by_itself(twin: ModuleType, title: str) -> None:
 
 def fits_or_stays(case: Case, found: list[Part]) -> bool:
     """An untaught block that breaks off is text, to its last byte (R23.1); or a call, if only its end is missing and
-    all properties of the tool have values (R30.1)."""
+    its last value is closed, or all properties of the tool have values (R30.1)."""
     wanted = list(case.parts)
+    if len(found) == len(wanted) and all(a.fits(b) for a, b in zip(wanted, found, strict=True)):
+        return True
     if found and found[-1].kind == "call":
         (tool,) = [tool for tool in case.tools if tool.name == found[-1].name]
         whole = set(json.loads(found[-1].text)) == set(tool.schemas)

@@ -201,7 +201,7 @@ def test_very_many_open_brackets(twin: ModuleType, form: str, begin: str, bracke
 @pytest.mark.parametrize("closers", ["</parameter> x", "</parameter>" + " " * 100_000], ids=["near", "far"])
 def test_many_closers_in_a_large_value(twin: ModuleType, closers: str, size: int) -> None:
     """Nothing is copied or read again for each of them."""
-    text = "<tool_call><function=f><parameter=k>" + closers * ((1 << 18) // len(closers))
+    text = "<tool_call><function=f><parameter=k>" + closers * ((1 << 18) // len(closers)) + "x"
     _, said = run(twin, "tagged", text, size)
     assert said == len(text)
 

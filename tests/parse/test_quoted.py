@@ -86,6 +86,8 @@ def test_calls_behind_quotations_are_read(twin: ModuleType) -> None:
         f"> {CALL}",
         f"> {CALL}\n\nThat is all.",
         f"So:\n  >{CALL}\n> {CALL}\nThat is all.",
+        f"- > {CALL}",
+        f"So:\n1. > {CALL}\n  * - > a\n12)  > b {CALL}",
         f"> He wrote {CALL} there.",
         f"> ```\n> {CALL}\n> ```",
         f"```\n> {CALL}\n```",
@@ -127,6 +129,8 @@ def test_mentions_are_text(twin: ModuleType, text: str, size: int) -> None:
         (f"[ {CALL}", "["),
         (f"> quoted\n{CALL}", "> quoted"),
         (f"1 > 0: {CALL}", "1 > 0:"),
+        (f"-> {CALL}", "->"),
+        (f"- -> {CALL}\n1.> {CALL}\n** > {CALL}\n- a > {CALL}", "- ->\n1.>\n** >\n- a >"),
         (f"> {{}}\n\n \t{CALL}", "> {}"),
         (f"[]\n{CALL}", "[]"),
         (f"Use `<tool_call>`: {CALL}", "Use `<tool_call>`:"),
@@ -178,6 +182,12 @@ def test_thinking_begins_behind_a_call_and_behind_thinking(twin: ModuleType) -> 
         ('{"name": "Ada', True),
         ('{"name": "\\u0066"', True),
         (f'{{"type": "{"x" * 256}", "name": "f"', True),  # too long to look for the name
+        ('{"thought": "I know it.", "answer"', False),
+        (f'```json\n{{"thought": "{"so " * 999}\\"so\\".",\n "mood"', False),
+        (f'{{"thought": "{"so " * 999}\\"so\\".", "tool_calls"', True),
+        ('{"thought": "I look.", "thought": "Yes.", "action": "f"', True),
+        ('{"thought": "I look.", "name": "Ada Lovelace"', False),
+        ('{"thought": "I look', True),
     ],
 )
 def test_json_is_shown_once_it_can_be_no_call(twin: ModuleType, format: str, begun: str, held: bool) -> None:

@@ -83,7 +83,40 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
     ("qwen3.6", "So.\n<function=now/>", [NOW], "So."),
     ("qwen3.6", "<tool_call>\n<function=now />\n</tool_call>", [NOW], ""),
     ("my-model", '<invoke name="run"><parameter name="command" value="ls -l"></parameter></invoke>', [LS], ""),
+    *(
+        (model, f'{before}<parameter name="place"{attributes}{behind}', [BERGEN], "")
+        for model, before, behind in (
+            ("qwen3.6", "<tool_call>\n<function=look_up>\n", "\n</function>\n</tool_call>"),
+            ("my-model", '<invoke name="look_up">', "</invoke>"),
+        )
+        for attributes in (
+            ' value="Bergen" type="string"/>', " value='Bergen' string='true' />", ' type="string" value="Bergen"/>',
+            ' value="Bergen" type="string"></parameter>', ' value="Bergen">\n</parameter>',
+        )
+    ),
+    ("my-model", '<invoke name="run"><parameter name="command" value="a "b" type c"/></invoke>', [("run", {"command": 'a "b" type c'})], ""),
+    *(
+        (model, f"So.\n{call}", [BERGEN], "So.")
+        for model in ("glm-4.7", "qwen3.6", "my-model")
+        for call in (
+            "<tool_call>look_up\n<arg_key>place</arg_key>\n<arg_value>Bergen</arg_value>\n",
+            "<tool_call>\n<function=look_up>\n<parameter=place>\nBergen\n</parameter>",
+            '<minimax:tool_call>\n<invoke name="look_up">\n<parameter name="place">Bergen</parameter>\n',
+        )
+    ),
     ("my-model", '<invoke name="now"/>', [NOW], ""),
+    ("my-model", '<invoke name="run"><parameter name="command">echo "</parameter>"</parameter></invoke>', [("run", {"command": 'echo "</parameter>"'})], ""),
+    ("glm-4.7", "<tool_call>look_up<arg_key>place</arg_key><arg_value>Bergen</arg_key><arg_key>days</arg_key><arg_value>2</arg_key></tool_call>", [TWO_DAYS], ""),
+    ("glm-4.7", "<tool_call>run<arg_key>command</arg_key><arg_value>a</arg_key> b</arg_value></tool_call>", [("run", {"command": "a</arg_key> b"})], ""),
+    *(
+        (model, text.format(RUN.replace('"run"', '"functions.run"')), [LS], "")
+        for model in ("qwen3-8b", "my-model")
+        for text in ("{}", "```json\n{}\n```", "<tool_call>{}</tool_call>", "[TOOL_CALLS][{}]")
+    ),
+    ("devstral", 'So.\nrun[ARGS]{"command": "ls -l"}', [LS], "So."),
+    ("my-model", "<tool_code>\nprint(default_api.look_up(place='Bergen'))\n</tool_code>", [BERGEN], ""),
+    ("my-model", '[Tool Use: run]\n{"command": "ls -l"}', [LS], ""),
+    ("hunyuan-a13b", f"<answer>\n```json\n{RUN}\n```\n</answer>", [LS], ""),
     ("my-model", '<function name="look_up"><parameter name="place" value="Bergen"/><parameter name="days" value="2"/></function>', [TWO_DAYS], ""),
     ("my-model", '<invoke name="run"><parameter name="command"><parameter name="command"></parameter></invoke>', [("run", {"command": '<parameter name="command">'})], ""),
     ("apertus-8b", '<|inner_prefix|>I look.<|tools_prefix|>[{"run":{"command":"ls -l"}}]<|tools_suffix|>', [LS], ""),
@@ -174,6 +207,20 @@ TEXT = [
     ("smollm3", "<code>shutil.copy(a, b)</code>"),
     ("my-model", 'So: `<invoke name="run"><parameter name="command" value="ls -l"/></invoke>`'),
     ("deepseek-v4", "The prefix is <｜DSML｜, the section tool_calls."),
+    ("my-model", RUN.replace('"run"', '"functions.walk"')),
+    ("my-model", 'run[0] is the first.\nrun[ARGS] takes {"command": "ls -l"}.'),
+    ("my-model", '<tool_code>\nprint(run)\nprint(x.look_up(place="Bergen").text)\n</tool_code>'),
+    ("my-model", '[Tool Use: run]\n{"command": "ls -l"}\nis what the log has.'),
+    *(
+        (model, f"So.\n<tool_call>{call}")
+        for model in ("glm-4.7", "qwen3.6", "my-model")
+        for call in (
+            "look_up\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n",
+            "look_up\n<arg_key>place</arg_key>\n<arg_value>Bergen\n",
+            "\n<function=look_up>\n<parameter=days>\n2\n</parameter>\n",
+            "\n<function=look_up>\n<parameter=place>\nBergen\n",
+        )
+    ),
 ]
 
 
@@ -212,6 +259,12 @@ def test_a_thought_before_calls_is_reasoning(twin: ModuleType, text: str) -> Non
         ("reasoning", "I look."),
         ("tool_call", "run"),
     ]
+
+
+def test_a_link_that_is_called_like_a_tool_is_not_held_back(twin: ModuleType) -> None:
+    scanner = open_scanner("auto", TOOLS, options=route_options(), scanner=twin.CallScanner)
+    text = "[run](https://a.example) and more"
+    assert "".join(e.text for e in scanner.feed(text) if isinstance(e, Delta)) == text
 
 
 def test_a_plan_of_several_lines_is_not_held_back(twin: ModuleType) -> None:

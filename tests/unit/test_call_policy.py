@@ -426,7 +426,8 @@ def test_a_prefix_is_dropped_if_no_tool_has_the_full_name() -> None:
     assert bench.pieces(("name", "functions.soft <|constrain|>json"), ("arguments", "{}")).calls[0].name == "soft"
     assert bench.pieces(("name", "functions.odd"), ("arguments", "{}")).calls[0].name == "functions.odd"
     assert bench.pieces(("name", "functions.other"), ("arguments", "{}")) == AS_TEXT
-    assert bench.block(written("functions.soft")) == AS_TEXT, "in JSON a name is a name"
+    assert bench.block(written("functions.soft")).calls[0].name == "soft"
+    assert bench.block(written("tools.soft")) == AS_TEXT
     assert Bench(any_name=True).pieces(("name", "functions.x")).calls[0].name == "x"
     assert bench.counts["unknown_names"] == 2
 
@@ -492,9 +493,9 @@ def test_a_call_may_be_opened_once_its_name_is_known() -> None:
 
 
 def test_calls_that_wait_for_their_end() -> None:
-    """Strict, of the gateway, wanted in one piece, unknown; and in JSON a name is a name."""
+    """Strict, of the gateway, wanted in one piece, unknown."""
     bench = Bench(SOFT, STRICT, ToolSpec("ours", server=True), ToolSpec("whole", buffered=True))
-    for name in ("hard", "ours", "whole", "other", "", "functions.soft"):
+    for name in ("hard", "ours", "whole", "other", "", "tools.soft"):
         assert bench.policy.opening(HERMES.syntaxes[0], (("name", name),)) is None, name
     assert not bench.counts
 

@@ -74,17 +74,26 @@ def section(
 
 
 def _attribute(parameter: str, base: int, then: int) -> tuple[Node, ...]:
-    """Returns the node after a key, whose value may also be an attribute of the tag, and the nodes after such a value
-    in either kind of quotes. `base` is the index of the latter."""
+    """Returns the node after a key, whose value may also be an attribute of the tag, and the nodes after such a value:
+    in either kind of quotes, after a further attribute, and after the tag. `base` is the index of the first of them."""
     values = tuple(
         Branch(literal=f" value={quote}", read="text", field="value", then=base + at, slip=True)
         for at, quote in enumerate("\"'")
     )
+    tag_ends = (Branch(literal="/>", then=then), Branch(literal=">", then=base + 3))
     ends = (
-        tuple(Branch(literal=f"{quote}{end}", then=then) for end in ("/>", " />", f"></{parameter}>"))
+        (
+            *(replace(end, literal=f"{quote}{end.literal}") for end in tag_ends),
+            Branch(literal=f"{quote} />", then=then),
+            *(Branch(literal=f"{quote} {key}=", read="word", then=base + 2) for key in _FURTHER_ATTRIBUTES),
+        )
         for quote in "\"'"
     )
-    return (values, *ends)
+    return (values, *ends, tag_ends, (Branch(literal=f"</{parameter}>", then=then),))
+
+
+_FURTHER_ATTRIBUTES: Final = ("type", "string")
+"""Attributes that models write after a value in a tag."""
 
 
 _WRONG_CLOSERS: Final = ("\n</param>", "\n</arg>", "\n</arg_value>")
@@ -121,7 +130,7 @@ FUNCTION_STOPS: Final = ("</parameter>", "\n<parameter=", "\n</function>", *_WRO
 """Literals that end a value in `function_tags`."""
 
 
-ELEMENTS: Final = 9
+ELEMENTS: Final = 11
 """The number of nodes that `elements` returns."""
 
 

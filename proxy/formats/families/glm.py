@@ -55,6 +55,7 @@ def _syntax(tag: str, *prefixes: str) -> BlockSyntax:
             (Branch(literal=f"<{value}>", read="text", field="value", then=base + 2),),
             (
                 Branch(literal=f"</{value}>", then=base + 4),
+                Branch(literal=f"</{key}>", then=base + 4, slip=True),
                 *(Branch(literal=f"{line}</{tag}>", then=base + 3) for line in ("", "\n")),  # some leave out the last
             ),
             (),

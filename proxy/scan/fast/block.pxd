@@ -64,6 +64,8 @@ cdef class BlockReader:
     @cython.locals(start=Py_ssize_t)
     cdef Py_ssize_t _text_begins(self, FormBranch branch, Py_ssize_t at) except -1
     cdef bint _has_content(self) except -1
+    @cython.locals(closer=bytes)
+    cdef bint _closes(self) except -1
     @cython.locals(upto=Py_ssize_t)
     cdef Py_ssize_t _next_begins(self) except -1
     @cython.locals(form=Form, node=FormNode)

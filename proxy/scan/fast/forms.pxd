@@ -23,7 +23,7 @@ cdef class FormNode:
     cdef tuple branches
     cdef FormBranch otherwise
     cdef bint ends, free, final, more
-    cdef tuple next
+    cdef tuple closers, next
     cdef bytes _firsts
     cdef const unsigned char *firsts
 

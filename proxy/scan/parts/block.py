@@ -177,7 +177,7 @@ class BlockReader:
                 return self._otherwise(end)
         if truncated:
             return self._unfinished(end, "truncated")
-        if resting and node.final:
+        if resting and (node.final or (self._has_content() and self._closes())):
             return self._whole(end, self._word_at if self._word else end, False, False)
         if self.untaught and not self.opener and self.state == BODY and fields.kind in (JSON, CODE, LOOSE):
             self._keep(TO_CLOSER)  # perhaps no more than a bracket is missing
@@ -282,6 +282,14 @@ class BlockReader:
     def _has_content(self) -> bool:
         """Returns True if the last field has content, so that the call may be complete."""
         return bool(self.pieces) and self.pieces[len(self.pieces) - 1][0] in _CONTENT
+
+    def _closes(self) -> bool:
+        """Returns True if a closer begins with `_word`."""
+        assert self._node is not None
+        for closer in self._node.closers:
+            if octets.begins(closer, self._word):
+                return True
+        return False
 
     def _next_begins(self) -> int:
         """Another block begins where only closers are missing: handled like the end of the answer."""

@@ -43,7 +43,7 @@ class FormBranch:
 class FormNode:
     """A `PlanNode`. `firsts` is 1 for the first bytes of its literals."""
 
-    __slots__ = ("_firsts", "branches", "ends", "final", "firsts", "free", "more", "next", "otherwise")
+    __slots__ = ("_firsts", "branches", "closers", "ends", "final", "firsts", "free", "more", "next", "otherwise")
 
     def __init__(self, node: PlanNode, forms: Mapping[BlockSyntax, Form]) -> None:
         self.branches = tuple([FormBranch(branch, forms) for branch in node.branches])
@@ -52,6 +52,7 @@ class FormNode:
         self.free = node.free
         self.final = node.final
         self.more = node.more
+        self.closers = node.closers
         self.next = node.next
         self._firsts = first_bytes([branch.literal for branch in node.branches])
         self.firsts = self._firsts  # when compiled, a pointer into it
