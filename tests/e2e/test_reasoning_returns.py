@@ -308,6 +308,27 @@ async def test_a_kept_conversation_has_its_reasoning(kind: type[Server]) -> None
             assert server.faults == []
 
 
+@both
+async def test_the_text_of_reasoning_is_sealed_for_a_client_that_asks(stream: bool) -> None:
+    """R28.3: also that of a server without opaque fields. It reports token counts, and no reasoning is searched for in
+    text: so the stage is the first one that needs the events of a whole answer."""
+
+    class Counting(DeepSeek):
+        def answer(self, turn: int, streamed: bool) -> bytes:
+            answer = super().answer(turn, streamed)
+            counts = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+            return answer if streamed else json.dumps({**json.loads(answer), "usage": counts}).encode()
+
+    server = Counting()
+    body = {"model": "m", "input": "hi", "stream": stream, "include": ["reasoning.encrypted_content"]}
+    defaults = {"mode": "native", "reasoning": {"tags": None}}
+    async with Upstream([server]) as up, serving(before(server, up, defaults=defaults)) as gateway:
+        answer = (await post(gateway, body, path=RESPONSES)).body
+    response = responses_wires.payloads(answer)[-1]["response"] if stream else json.loads(answer)
+    [item] = [item for item in response["output"] if item["type"] == "reasoning"]
+    assert item["encrypted_content"].startswith(BEGINNING)
+
+
 class ReferringClient(AgentsClient):
     """Brings only the ids of items back, as the AI SDK does."""
 
