@@ -10,7 +10,8 @@ Rules of this module:
    failures in a row without any serving worker, the gateway exits with status 1.
 4. Workers end when the parent ends, even if it was killed, because their pipe to it closes.
 5. A new configuration is read by the parent and tried by one worker. The others get it only if that one could start it.
-   A worker that hangs does not hold up a reload: after `TRY_S` the next one tries.
+   A worker that hangs does not hold up a reload: after `TRY_S` the next one tries. No worker gets another configuration
+   before it has answered about the last one, so that its pipe cannot fill up and block the parent.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ class _Worker:
     pipe: Connection
     config: GatewayConfig
     """The configuration that it has, or was sent last."""
+    loading: bool = False
+    """It has not answered yet about the configuration that it was sent last."""
     serves: bool = False
     leaves: bool = False
     ended: bool = False
@@ -115,8 +118,6 @@ class Supervisor:
         """The worker that is trying a new configuration."""
         self._late_at = 0.0
         """When it is not waited for any longer, by the monotonic clock."""
-        self._late: list[_Worker] = []
-        """Workers that did not answer in time. They may still load what they were sent."""
         self._folder: Path
         """A private folder of these workers, for their counters."""
 
@@ -228,10 +229,9 @@ class Supervisor:
             elif word == "leaves":
                 worker.leaves = True
                 _give_up_queue(slot)
-            elif worker is self._trying:
-                self._tried(worked=word == "reloaded")
-            elif word == "refused":
-                LOG.error("worker %d keeps its configuration until it is replaced", worker.process.pid)
+            else:
+                worker.loading = False
+                self._answered(worker, word)
 
     # --- starting and replacing -------------------------------------------------------------------------------------
 
@@ -334,39 +334,54 @@ class Supervisor:
 
     def _try_next(self) -> None:
         """Has the next worker try the new configuration."""
-        for worker in self._serving():
-            if worker not in self._late and self._send(worker, self._candidate):
+        serving = self._serving()
+        for worker in serving:
+            if self._send(worker, self._candidate):
                 self._trying = worker
                 self._late_at = time.monotonic() + TRY_S
                 return
-        if self._late:
+        hang = any(worker.loading for worker in serving)
+        if hang:
             LOG.error("cannot reload, the configuration stays as it was: no worker has answered")
-        self._tried(worked=not self._late)  # no worker serves: new workers start with it
+        self._tried(worked=not hang)  # no worker serves: new workers start with it
 
     def _give_up_waiting(self, worker: _Worker) -> None:
         LOG.error("worker %d has not answered for %g s; another one tries the configuration", worker.process.pid, TRY_S)
-        self._late.append(worker)
         self._try_next()
 
+    def _answered(self, worker: _Worker, word: Word) -> None:
+        """Called when a worker has loaded or refused the configuration that it was sent last."""
+        if worker is self._trying:
+            if word == "refused":
+                worker.config = self._config  # which it has kept
+            self._tried(worked=word == "reloaded")
+        elif worker.config is not self._config:
+            if self._trying is None:
+                self._send(worker, self._config)  # the configuration changed while this worker loaded another one
+        elif word == "refused":
+            LOG.error("worker %d keeps its configuration until it is replaced", worker.process.pid)
+
     def _tried(self, *, worked: bool) -> None:
-        """Called when a worker has tried the new configuration. If it worked, sends it to the others; if not, sends the
-        old one to those that may still load the new one."""
+        """Called when a worker has tried the new configuration. If it worked, it is now that of all workers. Sends the
+        current one to those that have another; a late worker may have loaded one that was not taken."""
         self._trying = None
-        late, self._late = self._late, []
         if worked:
             apply_logging(self._config, self._candidate)
             self._config = self._candidate
-        for worker in self._serving() if worked else late:
+        for worker in self._serving():
             if worker.config is not self._config:
                 self._send(worker, self._config)
         notify(READY)
 
     def _send(self, worker: _Worker, config: GatewayConfig) -> bool:
+        """Returns False if the worker is dying, or has not answered about an earlier configuration."""
+        if worker.loading:
+            return False
         try:
             worker.pipe.send(config)
         except OSError:
-            return False  # the worker is dying
-        worker.config = config
+            return False
+        worker.config, worker.loading = config, True
         return True
 
     # --- stopping ---------------------------------------------------------------------------------------------------
