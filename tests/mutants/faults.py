@@ -165,7 +165,7 @@ FAULTS: Final = (
     ),
     Fault(
         "json-labelled-as-a-stream", "proxy/upstream/servers/http.py",
-        'return data.lstrip()[:1] == b"{"', "return False",
+        'return begin != b"" and begin not in _STREAM_BEGINS', "return False",
         "a whole answer that is labelled as a stream is lost", ODD,
     ),
     Fault(
@@ -311,6 +311,16 @@ FAULTS: Final = (
         "cancelled-without-a-worker", "proxy/pipeline/conversations/stored.py",
         'replace(now, status="cancelled") if now is not None and now.status in RUNNING else None', "None",
         "a response whose worker is gone is never over", ("tests/e2e/test_background.py",),
+    ),
+    Fault(
+        "whole-errors", "proxy/pipeline/paths/whole.py",
+        " or _is_suspicious(wire.protocol, value, body):", ":",
+        "an error in a whole answer that is sent unread reaches the client as a success", ("tests/e2e/test_relayed_errors.py",),
+    ),
+    Fault(
+        "other-form", "proxy/upstream/pool/wire_attempts.py",
+        "self.converts = self._source.converts", "pass",
+        "a streamed answer in place of a whole one has counts of 0", ("tests/e2e/test_relayed_errors.py",),
     ),
     Fault(
         "relay-behind-the-end", "proxy/pipeline/paths/relay.py",
@@ -873,7 +883,7 @@ FAULTS: Final = (
     ),
     Fault(
         "counts-of-nothing", "proxy/pipeline/paths/relay.py",
-        "if number is not None}", "}",
+        "if count or (count is not None and name not in counts)", "if True",
         "a count that is null takes the place of one", ("tests/unit/test_counted_frames.py",),
     ),
     Fault(

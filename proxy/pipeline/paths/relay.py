@@ -286,7 +286,9 @@ def counted(protocol: ServerSide, frames: bytes) -> Usage | None:
         inside = choices if isinstance(choices, list) else ()
         for place in (*inside, *said.values(), said):  # `message`, `response`, Moonshot's choices, Groq's `x_groq`
             if isinstance(place, dict) and isinstance(usage := place.get("usage"), dict):
-                counts |= {k: n for k, n in usage.items() if n or (n is not None and k not in counts)}
+                counts |= {
+                    name: count for name, count in usage.items() if count or (count is not None and name not in counts)
+                }
     return protocol.read_usage(counts) if counts else None
 
 
