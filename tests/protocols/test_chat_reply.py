@@ -125,7 +125,9 @@ def test_an_empty_text_is_none() -> None:
     assert CHAT.read_reply(answer({"content": ""})).choices[0].parts == ()
 
 
-@every(("kind", "written", "made"), [("function", "", [""]), ("function", '{"a":', ['{"a":']), ("custom", "half a", [])])
+@every(
+    ("kind", "written", "made"), [("function", "", [""]), ("function", '{"a":', ['{"a":']), ("custom", "half a", [])]
+)
 def test_of_a_call_that_is_cut_nothing_looks_whole(kind: str, written: str, made: list[str]) -> None:
     """C18, R29.3: no `{}` instead of arguments that did not arrive, and half a text is none."""
     field = "input" if kind == "custom" else "arguments"

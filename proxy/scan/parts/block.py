@@ -286,10 +286,10 @@ class BlockReader:
     def _closes(self) -> bool:
         """Returns True if a closer begins with `_word`."""
         assert self._node is not None
+        closes = False
         for closer in self._node.closers:
-            if octets.begins(closer, self._word):
-                return True
-        return False
+            closes = closes or octets.begins(closer, self._word)
+        return closes
 
     def _next_begins(self) -> int:
         """Another block begins where only closers are missing: handled like the end of the answer."""
