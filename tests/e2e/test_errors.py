@@ -434,3 +434,18 @@ async def test_stored_chat_completions_are_not_there(gateway: Gateway) -> None:
                 assert answer.status == 405
             async with session.post(f"{url}/", json={}) as answer:  # nothing stored is meant
                 assert "slash at the end" in (await answer.json())["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/v1/v1/messages", "Leave out `/v1` at the end of the base URL."),
+        ("/v1/v1/chat/completions", "Leave out `/v1` at the end of the base URL."),
+        ("/v1//chat/completions", "Leave out the slash at the end of the base URL."),
+        ("/v1/v1x", "Nothing is served at /v1/v1x."),
+    ],
+)
+async def test_a_wrong_base_url_is_told(gateway: Gateway, path: str, hint: str) -> None:
+    answer = await post(await gateway(script=["no"]), chat(), path=path)
+    assert answer.status == 404
+    assert answer.json()["error"]["message"].endswith(hint)
