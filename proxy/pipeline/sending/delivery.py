@@ -170,11 +170,13 @@ def _unkept(request: web.Request, clients: ClientSides) -> ClientFault | None:
 
 def _not_served(path: str) -> ClientFault:
     """Returns the error for an unknown path. Clients add their paths to a base URL that their users write."""
-    hint = "Leave out the slash at the end of the path." if path.endswith("/") else None
+    hint = None
     if path.startswith("/v1/v1/"):
         hint = "Leave out `/v1` at the end of the base URL."
     elif "//" in path:
         hint = "Leave out the slash at the end of the base URL."
+    elif path.endswith("/"):
+        hint = "Leave out the slash at the end of the path."
     return ClientFault(f"Nothing is served at {path[:200]}.", code="not_found", hint=hint)
 
 
