@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from tests.cases import examples
+from tests.cases import every, examples
 from tests.protocols.published import validator
 from tests.protocols.wires import CHAT, options
 from tests.strategies import replies
@@ -119,6 +119,22 @@ def test_usage_extra_and_logprobs() -> None:
     assert got.usage == Usage(3, 4, 0, 0, 2)
     assert got.extra == {"chat": {"system_fingerprint": "fp"}}
     assert CHAT.read_reply(answer({"content": "x"})).usage is None
+
+
+def test_an_empty_text_is_none() -> None:
+    assert CHAT.read_reply(answer({"content": ""})).choices[0].parts == ()
+
+
+@every(
+    ("kind", "written", "made"), [("function", "", [""]), ("function", '{"a":', ['{"a":']), ("custom", "half a", [])]
+)
+def test_of_a_call_that_is_cut_nothing_looks_whole(kind: str, written: str, made: list[str]) -> None:
+    """C18, R29.3: no `{}` instead of arguments that did not arrive, and half a text is none."""
+    field = "input" if kind == "custom" else "arguments"
+    message = {"content": "x", "tool_calls": [{"id": "a", "type": kind, kind: {"name": "f", field: written}}]}
+    body = {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "length"}]}
+    got = CHAT.read_reply(json.dumps(body).encode())
+    assert ([use.arguments for use in got.calls], got.choices[0].reason) == (made, "length")
 
 
 def test_error_bodies() -> None:

@@ -233,6 +233,18 @@ def test_mistakes_of_all_kinds_are_said_together(folder: Path) -> None:
     assert len(lines) == len(together), lines
 
 
+@every(
+    ("mistake", "warned"),
+    [(None, True), (("server.prot", 1, ""), True), (("routes.1.backend", "bb", ""), False)],  # it may mean the idle one
+)
+def test_parts_without_effect_are_warned_of(folder: Path, mistake: tuple[str, Any, str] | None, warned: bool) -> None:
+    idle = [("backends.idle", {"url": "http://127.0.0.1:9"}, ""), ("auth", {"keys_file": "file.txt"}, "")]
+    checked(*idle, *([mistake] if mistake else []))
+    output = CliRunner().invoke(main, ["check", "c.yaml"]).output
+    for warning in ("backends.idle: no route uses it", "auth.keys_file: the file contains no key"):
+        assert (f"Warning: {warning}" in output) is warned, output
+
+
 def test_all_repeated_keys_are_said_with_all_the_rest(folder: Path) -> None:
     *lines, last = said(
         "server: {port: 1, port: 70000}\nbackends: {a: {url: 'http://x', url: 'http://y', 3: 4, 5: 6}}\n"

@@ -15,7 +15,7 @@ from tests.waiting import GUARD_S
 from toolwire.observability.logs import MOST_WAITING, flush_logs, log_fields, set_up_logging
 
 LOGGER = logging.getLogger("toolwire.test_logs")
-FIELDS = {"status": 200, "model": "a b", "ok": True, "ms": 0.25, "name": "naïve", "pid": "mine", "list": ["t"]}
+FIELDS = {"status": 200, "model": "a b", "ok": True, "ms": 0.25, "name": "naïve", "pid": "mine", "list": ["\x9b\u202e"]}
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +44,7 @@ def test_both_ways_write_the_same(form: Literal["text", "json"], monkeypatch: py
     flush_logs()
     long, short = stream.getvalue().splitlines()
     assert short == long
+    assert short.isprintable(), "a terminal would obey"
     assert "2027-01-15T08:00:00.062Z" in short
     if form == "json":
         assert json.loads(short)["pid"] != "mine"
