@@ -25,6 +25,7 @@ from toolwire.events import Event, Finish, Start
 from toolwire.model import Usage
 from toolwire.support.conversion import ConfigError
 from toolwire.upstream.client.socket_client import RefusedAnswer
+from toolwire.upstream.servers.client_ids import HEADER
 
 Turn = Callable[[web.WebSocketResponse[Any], dict[str, Any]], Awaitable[None]]
 
@@ -98,8 +99,8 @@ async def gateway(server: Server, **backend: Any) -> AsyncIterator[TestServer]:
             yield running
 
 
-async def ask(running: TestServer, **body: Any) -> Any:
-    answer = await post(running, {"input": "hi", "stream": True, **body}, path="/v1/responses")
+async def ask(running: TestServer, headers: Any = None, **body: Any) -> Any:
+    answer = await post(running, {"input": "hi", "stream": True, **body}, path="/v1/responses", headers=headers)
     return answer if answer.status != 200 else read_events(answer.body)
 
 
@@ -113,6 +114,15 @@ async def test_a_stream_comes_over_it_and_the_next_one_on_the_same_connection(st
     assert [asked["type"] for asked in server.asked] == ["response.create"] * 2
     assert all(asked["input"] and asked["store"] is False for asked in server.asked)
     assert server.over_http == []
+
+
+async def test_a_connection_is_for_requests_with_the_headers_of_its_handshake() -> None:
+    server = Server(say("Good."))
+    async with gateway(server) as running:
+        for ident in ("a", "b", "a"):
+            assert said((await ask(running, headers={HEADER: ident}))[-1]["response"]) == "Good."
+    assert [headers[HEADER] for headers in server.handshakes] == ["a", "b"]
+    assert len(server.asked) == 3
 
 
 async def test_a_client_of_a_websocket_in_front_of_one() -> None:
