@@ -44,6 +44,15 @@ def written() -> set[str]:
     return {name for names in places for name in names if name} | set(own)
 
 
+def test_the_forms_are_those_of_recognised_calls() -> None:
+    record = AccessRecord()
+    record.label("retries", "upstream_error")
+    assert "form" not in record.fields
+    for form in ("python", "fenced", "python"):
+        record.label("recognised", form)
+    assert record.fields["form"] == "fenced,python"
+
+
 def test_every_count_and_note_is_documented_and_nothing_else() -> None:
     own = ALWAYS | {"form", "code", "client_disconnected", "queue_ms", "prepare_ms", "first_byte_ms"}
     found = written() | {*NOTES}  # a note becomes a count under its own name
