@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -47,6 +48,13 @@ async def test_the_model_server_gets_what_is_allowed(options, left):
     request = (await filtered(ASK, options)).requests[0]
     assert [tool.name for tool in request.tools] == left
     assert request.tool_choice.mode == ("auto" if left else "none")
+
+
+async def test_removed_tools_are_counted(caplog):
+    caplog.set_level(logging.INFO, "toolwire.access")
+    await filtered(ASK, {"deny": ["*_file"]})
+    (fields,) = [vars(record)["fields"] for record in caplog.records if record.name == "toolwire.access"]
+    assert fields["tools_denied"] == 2
 
 
 async def test_tools_of_a_group_are_known_by_both_names():
