@@ -299,6 +299,20 @@ def test_an_end_that_is_none_is_an_error(last: Mapping[str, Any]) -> None:
         said([delta("1", "Half"), last])
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ({"message": "The key is wrong."}, "The key is wrong."),
+        ("The key is wrong.", "The key is wrong."),
+        ({"message": "Incomplete response returned, reason: max_output_tokens"}, None),  # the end of the answer
+    ],
+)
+def test_an_error_of_a_turn_is_told_unless_it_is_an_end(error: Any, told: str | None) -> None:
+    turn = TurnEvents({}, NOTHING, whole=False)
+    assert turn.feed(note("error", error=error, willRetry=False)) == []
+    assert turn.failing is None if told is None else turn.failing is not None and told in turn.failing.message
+
+
 def test_counts() -> None:
     usage = read_usage({"inputTokens": 3, "outputTokens": 2, "cachedInputTokens": 1, "reasoningOutputTokens": 1})
     assert usage is not None

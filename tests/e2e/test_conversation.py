@@ -119,6 +119,23 @@ async def test_every_look_up(gateway: Gateway) -> None:
         )  # fmt: skip
 
 
+async def test_why_a_response_cannot_be_continued(gateway: Gateway) -> None:
+    config = {"backends": {"m": {"kind": "mock", "script": ["Hello."]}}, "auth": {"keys": ["k1", "k2"]}}
+    server = await gateway(read_config(config))
+    async with client(server, "k1") as mine, client(server, "k2") as other:
+        first = await ask(mine, input="one")
+        second = await ask(mine, input="two", previous_response_id=first["id"])
+        async with mine.delete(f"{RESPONSES}/{first['id']}") as response:
+            assert response.status == 200
+        for session, ident, why in (
+            (mine, second["id"], "continues a response that was deleted or has expired."),
+            (other, second["id"], "not found."),
+            (mine, first["id"], "not found."),
+        ):
+            refused = await ask(session, 400, input="three", previous_response_id=ident)
+            assert refused["error"]["message"].startswith(f'Previous response with id "{ident}" {why}')
+
+
 async def test_somebody_elses_response_does_not_exist(gateway: Gateway) -> None:
     config = {"backends": {"m": {"kind": "mock", "script": ["Hello."]}}, "auth": {"keys": ["k1", "k2"]}}
     server = await gateway(read_config(config))

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from tests.protocols.wires import frame, options
+from toolwire.config import BackendConfig
 from toolwire.errors import ClientFault
 from toolwire.events import Delta
 from toolwire.folding import fold, unfold
@@ -102,6 +103,11 @@ def test_probabilities_that_are_none(odd: dict[str, Any]) -> None:
     )
     [delta] = [event for event in events if isinstance(event, Delta)]
     assert len(delta.extra["logprobs"]["content"]) == len(odd["tokens"])
+
+
+@pytest.mark.parametrize(("configured", "taken"), [(None, 4), (0, 0), (2, 2)])
+def test_a_server_takes_as_many_stop_sequences_as_configured(configured: int | None, taken: int) -> None:
+    assert TEXT.configured(BackendConfig(stop_sequences=configured)).stops == taken
 
 
 def test_what_is_not_modelled_is_no_image() -> None:

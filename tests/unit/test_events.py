@@ -117,6 +117,13 @@ def test_neighbouring_text_blocks_are_one_text_in_a_reply() -> None:
     assert reply.choices[0].parts == (Text("ab"),)
 
 
+@every("kind", [BlockKind.TEXT, BlockKind.REASONING, BlockKind.REFUSAL])
+def test_a_block_that_has_only_fields_is_a_part(kind: BlockKind) -> None:
+    for extra, parts in (({"chat": {"x": 1}}, 1), ({}, 0)):
+        reply = fold([START, Open(0, kind, extra=extra), Close(0), Finish()])
+        assert [part.extra for part in reply.choices[0].parts] == [extra] * parts
+
+
 def test_a_call_as_one_value_means_its_three_events() -> None:
     call = Call(3, ToolUse("c", "f", '{"a":1}'), source="<tool_call>…</tool_call>")
     opened, delta, close = call.events()

@@ -533,6 +533,19 @@ def test_who_wants_finished_calls_holds_them_and_may_refuse() -> None:
     assert seen == []
 
 
+def test_of_a_whole_answer_it_is_known_which_call_is_cut() -> None:
+    cut = live_call(2, "{", status="truncated")
+    reply = fold([Start("r", "m", 0), *live_call(1, "{", "}"), *cut, Finish("length")])
+    seen: list[tuple[str, BlockStatus]] = []
+
+    def look(call: Call) -> Call:
+        seen.append((call.use.arguments, call.status))
+        return call
+
+    assert MapStage(look, Kind.FINISHED_CALL, None).whole(reply) == reply
+    assert seen == [("{}", "complete"), ("{", "truncated")]
+
+
 @every("status", ["complete", "truncated"])
 def test_who_only_looks_gets_them_at_their_end(status: BlockStatus) -> None:
     seen: list[Event] = []
