@@ -71,8 +71,8 @@ cdef class Prose:
     cdef unsigned char _firsts[FIRSTS]
     cdef Py_ssize_t _ahead[FIRSTS]
     cdef long long _turn
-    cdef bint _opens, _quotes, _lines, _margin, _strings, _breaks
-    cdef unsigned char _places
+    cdef bint _opens, _quotes, _lines, _margin, _strings
+    cdef unsigned char _breaks, _places, _begins
     cdef unsigned char _last
     cdef tuple _markers, _taught, _words
     cdef int _tags, _refused, _line
@@ -87,6 +87,7 @@ cdef class Prose:
         self.held = b""
         self._margin = True
         self._last = c"\n"
+        self._set_line(BLANK)
         self._refused = NONE
         self.read_as(found)
         self._enter(REASONING if preopened else TEXT)
@@ -133,7 +134,7 @@ cdef class Prose:
             for at in range(size):
                 found |= marks[p[at]]
             self._strings = found & QUOTES
-            self._breaks = found & LINE_END
+            self._breaks = (found & LINE_END) | self._begins
             if found & BEGINS:
                 return False
             if not self._lines or not (self._margin or found & LINE_END):
@@ -201,16 +202,21 @@ cdef class Prose:
         cdef unsigned char last = p[size - 1]
         self.again = False
         self._last = last
-        if self._breaks or self._line < PROSE_LINE:
-            self._line = read_line(p, 0, size, self._line)
+        if self._breaks:
+            self._set_line(read_line(p, 0, size, self._line))
         self._margin = is_margin(p, 0, size, self._margin) if last <= c" " else False
+
+    cdef inline void _set_line(self, int begins) noexcept:
+        """Sets what the line begins with; `_begins`: the next byte may still change that."""
+        self._line = begins
+        self._begins = begins < PROSE_LINE
 
     # --- blocks and tags ----------------------------------------------------------------------------------------------
 
     cdef int edge(self) except -1:
         self._output.edge()
         self._margin = True
-        self._line = BLANK
+        self._set_line(BLANK)
         self._last = c"\n"
         self._quoting.end_line()
         return 0
@@ -515,7 +521,7 @@ cdef class Prose:
         cdef Bytes p = self._buffer.data
         if at > self._quoted:
             self._quoting.read(p, self._quoted, at, is_margin(p, pos, self._quoted, self._margin))
-            self._line = read_line(p, self._quoted, at, self._line)
+            self._set_line(read_line(p, self._quoted, at, self._line))
             self._quoted = at
 
     cdef Py_ssize_t _hold(self, Py_ssize_t pos, Py_ssize_t at) except -1:

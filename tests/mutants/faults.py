@@ -404,6 +404,31 @@ FAULTS: Final = (
         "of two values for a key one is guessed", ("tests/parse/test_damaged.py",),
     ),
     Fault(
+        "call-that-ended-early", "proxy/call_policy/taught.py",
+        "                if missing:\n", "                if missing and tool.strict:\n",
+        "a call whose required arguments never came is made", ("tests/parse/test_slips.py",),
+    ),
+    Fault(
+        "quoted-closer-in-a-value", "proxy/call_policy/tagged_text.py",
+        "if own and closers is not None and (", "if not own and closers is not None and (",
+        "a value ends at a closing tag that it quotes", ("tests/parse/test_slips.py",),
+    ),
+    Fault(
+        "quotation-in-a-list", "proxy/scan/_pyprose.py",
+        "        if byte in b\"-*+\":\n            return MARK\n", "",
+        "a call that is quoted in an item of a list is run", ("tests/parse/test_quoted.py",),
+    ),
+    Fault(
+        "answer-behind-a-thought", "proxy/scan/first_key.py",
+        "return False if after == _THOUGHT and self._key not in self._firsts else None", "return None",
+        "a JSON answer that begins with a thought is shown at its end only", ("tests/parse/test_quoted.py",),
+    ),
+    Fault(
+        "document-behind-a-fence", "proxy/call_policy/call_text.py",
+        "if self.text.endswith(FENCE, 0, at) and", "if not self.text and",
+        "a call that a document shows in a fence is run", ("tests/parse/test_damaged.py",),
+    ),
+    Fault(
         "quoted-call-in-a-string", "proxy/scan/surroundings.py",
         "IS_TEXT if byte == _QUOTE else", "IS_CALL if byte == _QUOTE else",
         "a call that is quoted in a string is run", ("tests/parse/test_quoted.py",),
