@@ -454,7 +454,7 @@ def test_a_word_may_end_in_what_was_held_for_another_opener(twin: ModuleType) ->
     """MiniMax M3's opener holds a `>`, which ends a key: where it is no opener after all, the key has ended in an
     earlier delta."""
     mark = "]<]minimax[>["
-    text = f'So. {mark}<tool_call>\n{mark}<invoke name="f">{mark}{mark}</tool_call>>\n{mark}</s>{mark}<l>1{mark}</l>{mark}</'
+    text = f'So. {mark}<tool_call>\n{mark}<invoke name="f">{mark}{mark}</tool_call>>\n{mark}</s>{mark}<l>1{mark}</l>x'
     results = []
     for size in (*range(1, 40), len(text)):
         scanner = open_scanner("minimax_m3", ["f"], scanner=twin.CallScanner)
