@@ -70,6 +70,10 @@ def test_what_is_private() -> None:
     assert not leak_detector(NOTHING)
     together = PrivateData.together([PRIVATE, private_of(BackendConfig(api_key="a-second-key-123")), PRIVATE])
     assert together.secrets == (*PRIVATE.secrets, "a-second-key-123")
+    several = [PrivateData((f"host{n}",), (f"secret{n}",), (f"word{n}",)) for n in (1, 2, 1)]
+    assert PrivateData.together(several) == PrivateData(
+        ("host1", "host2"), ("secret1", "secret2"), ("word1", "word2")
+    ), "each once"
     assert KEY not in repr(BackendConfig(api_key=KEY, headers={"a": KEY}))
 
 

@@ -509,6 +509,17 @@ def test_no_call_is_opened_that_may_vanish() -> None:
         assert bench.policy.opening(TAGS, pieces) is None
 
 
+def test_an_opened_call_counts_once() -> None:
+    """While it is open and after it has ended: as many calls are opened as an answer may have."""
+    bench, name = Bench(most=2), ("name", "soft")
+    for _ in range(2):
+        opened = opening(bench, TAGS, name)
+        assert opened is not None
+        ended = Block(TAGS, "", (name, ("arguments", '{"a": 1}')), opened=opened)
+        assert len(bench.policy.block(ended).calls) == 1
+    assert opening(bench, TAGS, name) is None
+
+
 def test_a_call_that_did_not_end_as_it_began_is_an_error() -> None:
     error = Bench().policy.withdrawn(FoundCall("soft", "call_1", ""), cut=False)
     assert (error.code, error.type) == ("malformed_tool_arguments", "model_error")

@@ -31,6 +31,7 @@ from toolwire.upstream.servers.presets import PRESETS
 
 REQUEST = ModelRequest("m", (Message("user", (Text("hi"),)),), stream=True)
 LOST = BackendFault("lost", code="upstream_disconnected", transient=True)
+LATER = BackendFault("later", code="upstream_error", transient=True, headers={"retry-after-ms": "5000"})
 BUSY = ClientFault("busy", code="rate_limit_exceeded", upstream_status=429, transient=True)
 WRONG = ClientFault("wrong", code="upstream_rejected", upstream_status=400)
 
@@ -333,6 +334,7 @@ def test_no_server_stays_busy(plans: list[list[Any]], clients: list[tuple[int, b
     [
         ([LOST, "hangs"], 999.9, r"too long \(total: more than 1000 s\)", 2),
         ([LOST], 1000.0, "lost", 1),  # no try begins after the total
+        ([LATER], 999.0, "later", 1),  # and no pause that ends after it
     ],
 )
 async def test_the_total_is_for_all_tries_together(
