@@ -67,7 +67,10 @@ def extensions() -> list[Extension]:
     from Cython.Build import cythonize
 
     flags = [] if sys.platform == "win32" else ["-O3", "-Wall", *(["-Werror"] if REQUIRED else [])]
-    if flags and "-g" not in os.environ.get("CFLAGS", "").split():
+    asked = os.environ.get("CFLAGS", "").split()
+    if flags and not {"-O0", "-O1"}.isdisjoint(asked):
+        flags.remove("-O3")  # who asks for less wants the compiler to be done soon
+    if flags and "-g" not in asked:
         flags.append("-g0")  # many a Python asks for debug information, which takes a third of the compiler's time
     sources = {"toolwire._fastparse": "proxy/_fastparse.pyx"}
     types = sorted(Path("proxy/scan/fast").glob("*.pxd"))

@@ -25,6 +25,12 @@ def prose(deltas: int) -> list[str]:
     return _first(deltas, lambda rng: " ".join(rng.choices(WORDS, k=12)) + rng.choice((". ", "? ", ".\n\n")))
 
 
+@cache
+def prose_text(deltas: int) -> str:
+    """Returns the text of `prose` in one piece."""
+    return "".join(prose(deltas))
+
+
 def calls(deltas: int) -> list[str]:
     """Returns only calls of a weather tool in the format `sentinel`, about 110 characters each."""
     return _first(deltas, _weather_call)
@@ -150,8 +156,8 @@ def request_body(tool_count: int, *, stream: bool, work: str = "") -> bytes:
     server."""
     earlier: Sequence[tuple[str, str]] = (
         ("system", "You are a helpful assistant. Answer briefly and use the tools that you are given."),
-        ("user", "".join(prose(80))),
-        ("assistant", "".join(prose(40))),
+        ("user", prose_text(80)),
+        ("assistant", prose_text(40)),
     )
     messages = [{"role": role, "content": text} for role, text in earlier]
     body: dict[str, Any] = {
@@ -188,7 +194,7 @@ def conversation_body(
     """The request of an agent after these messages, which are in Chat's form. Over Responses they may continue the
     response `previous`."""
     body: dict[str, Any] = {"model": "example-8b-instruct", "stream": stream}
-    system = "You are a coding agent. " + "".join(prose(400))
+    system = "You are a coding agent. " + prose_text(400)
     if api == "responses":
         items = [item for turn in said for item in _as_items(turn)]
         body |= {

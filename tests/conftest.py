@@ -138,8 +138,15 @@ def cluster_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterG
         yield group
 
 
+@pytest.fixture(scope="module")
+def earlier_frozen() -> None:
+    """Collects what the tests of other modules have left, once: after this a collection looks only at what is new."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[RedisServer]:
+def own_server(tmp_path: Path, earlier_frozen: None) -> Iterator[RedisServer]:
     """A server for one test, not started."""
     server = RedisServer(tmp_path)
     yield server

@@ -315,7 +315,7 @@ def _plan_nodes(syntax: BlockSyntax, begins: Sequence[bytes]) -> tuple[PlanNode,
     nodes, closing = _own_nodes(syntax)
     planned = list(nodes)
     for index, (literals, starts) in closing.items():
-        apart = (opener for opener in begins if opener not in starts and not opener.startswith(literals))
+        apart = [opener for opener in begins if opener not in starts and not opener.startswith(literals)]
         planned[index] = replace(planned[index], next=tuple(apart))
     return (
         *planned,

@@ -178,9 +178,12 @@ def vigilant(peer: Peer, **config: Any) -> WireClient:
     return client
 
 
-def self_signed(folder: Path, host: str = "localhost", *, named: bool = True) -> tuple[ssl.SSLContext, Path]:
-    """The TLS side of a server called `host`, and the file of its certificate, which nobody has signed but itself.
-    Without `named` its name stands in the subject only, as it did decades ago."""
+def self_signed(
+    folder: Path, host: str = "localhost", *, named: bool = True, days: int = 1
+) -> tuple[ssl.SSLContext, Path]:
+    """The TLS side of a server called `host`, and the file of its certificate, which nobody has signed but itself and
+    which is good for so many days and a half. Without `named` its name stands in the subject only, as it did decades
+    ago."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     now = datetime.datetime.now(datetime.UTC)
@@ -192,8 +195,8 @@ def self_signed(folder: Path, host: str = "localhost", *, named: bool = True) ->
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - datetime.timedelta(days=30))
+        .not_valid_after(now + datetime.timedelta(days=days, hours=12))
         .add_extension(names if named else usage, critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())

@@ -40,7 +40,8 @@ class Forked:
         status, reported = os.pipe()
         order = {"file": str(file), "env": {**os.environ, **env}, "folder": str(folder)}
         try:
-            socket.send_fds(_server(), [json.dumps(order).encode()], [theirs, log.fileno(), reported])
+            orders = orders_to("tests.e2e.forking")
+            socket.send_fds(orders, [json.dumps(order).encode()], [theirs, log.fileno(), reported])
         finally:
             os.close(theirs)
             os.close(reported)
@@ -93,11 +94,11 @@ async def readable(descriptor: int) -> None:
 
 
 @cache
-def _server() -> socket.socket:
-    """The socket for orders of the process that is forked; it ends with this one."""
+def orders_to(module: str) -> socket.socket:
+    """The socket for orders of a process that runs `module` and forks for each; it ends with this one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.e2e.forking", str(theirs.fileno())]
+    command = [sys.executable, "-m", module, str(theirs.fileno())]
     process = subprocess.Popen(command, cwd=ROOT, env=env, pass_fds=[theirs.fileno()], start_new_session=True)
     theirs.close()
 

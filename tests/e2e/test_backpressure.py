@@ -28,6 +28,8 @@ from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.testing import Answer, Asked, Step, Upstream, chunk, frame
 
+pytestmark = pytest.mark.usefixtures("earlier_frozen")
+
 MB = 1024 * 1024
 SENT_BYTES = 200 * MB
 SYSTEM_BYTES = 16 * MB

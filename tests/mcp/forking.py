@@ -7,26 +7,20 @@ its order and leads its own session, as `hosting` starts one. Its parent only wa
 from __future__ import annotations
 
 import asyncio
-import atexit
 import gc
 import json
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tests.e2e.forking import MOST_BYTES, orders_to
 from toolwire.extras.mcp import hosting
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-MOST_BYTES: Final = 1 << 17
-"""The limit of one order."""
 COMMAND: Final = hosting._COMMAND
 
 
@@ -42,7 +36,7 @@ class ForkedHost:
         (their_input, ours), (output, their_output), (status, reported) = pipes
         theirs = [their_input, their_output, reported]
         try:
-            socket.send_fds(_server(), [json.dumps(dict(env)).encode()], theirs)
+            socket.send_fds(orders_to("tests.mcp.forking"), [json.dumps(dict(env)).encode()], theirs)
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
@@ -93,23 +87,6 @@ def hosts_are_forked() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "create_subprocess_exec", start)
         yield
-
-
-@cache
-def _server() -> socket.socket:
-    """The socket for orders of the process that is forked; it ends with this one."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-m", "tests.mcp.forking", str(theirs.fileno())]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, cwd=ROOT, env=env, pass_fds=[theirs.fileno()], start_new_session=True)
-    theirs.close()
-
-    def end() -> None:
-        ours.close()
-        process.wait()
-
-    atexit.register(end)
-    return ours
 
 
 # --- the process that is forked -------------------------------------------------------------------------------------

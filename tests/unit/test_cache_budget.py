@@ -111,6 +111,7 @@ async def test_each_cache_of_an_application_can_be_filled_here() -> None:
         assert server.app[CACHES].most == config.limits.cache_bytes
 
 
+@pytest.mark.usefixtures("earlier_frozen")
 @every("name", FILLS)
 def test_a_cache_that_asks_for_several_budgets_keeps_one(name: str) -> None:
     asked = Asked(budget_bytes(name))

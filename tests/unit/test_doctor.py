@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -18,12 +17,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 import toolwire.extras.doctor.machine
 import toolwire.fastparse
+from tests.backends.peers import self_signed
 from tests.cases import every
 from tests.e2e.conftest import function
 from tests.store.redis_server import RedisServer
@@ -244,33 +241,6 @@ def test_a_clock_that_is_wrong(run: Run, serve: Serve, hours: int, said: str) ->
     assert level(found, f"s {said} the clock of this machine") == "warning"
 
 
-def signed(folder: Path, days: int) -> tuple[ssl.SSLContext, str]:
-    """The TLS side of a server whose certificate is good for so many days, and the file with it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=30))
-        .not_valid_after(now + timedelta(days=days, hours=12))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    secret, public = folder / "key.pem", folder / "certificate.pem"
-    secret.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    public.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(public, secret)
-    return context, str(public)
-
-
 @every(
     ("days", "trusted", "said", "how"),
     [
@@ -281,9 +251,9 @@ def signed(folder: Path, days: int) -> tuple[ssl.SSLContext, str]:
     ],
 )
 def test_certificates(run: Run, serve: Serve, tmp_path: Path, days: int, trusted: bool, said: str, how: str) -> None:
-    context, file = signed(tmp_path, days)
+    context, file = self_signed(tmp_path, days=days)
     url = serve(VLLM, tls=context)
-    env = {"SSL_CERT_FILE": file if trusted else ""}
+    env = {"SSL_CERT_FILE": str(file) if trusted else ""}
     result = run("--json", "--no-probe", config={"backends": {"gpu": {"url": url}}}, env=env)
     assert level(findings(result, "backend gpu"), said) == how
     assert (result.exit_code == 1) == (how == "problem")

@@ -6,15 +6,16 @@ import asyncio
 import gc
 import socket
 
+import pytest
+
 from tests.cases import every
 from tests.waiting import GUARD_S
 from toolwire.testing import TAKING, Upstream
 
 
+@pytest.mark.usefixtures("earlier_frozen")
 @every("turns", range(TAKING + 2))
 async def test_a_connection_that_comes_at_the_end_is_closed(turns: int) -> None:
-    gc.collect()  # else what an earlier test has left open would be frozen, and nobody told of it
-    gc.freeze()
     with socket.socket() as client:
         async with asyncio.timeout(GUARD_S):
             async with Upstream() as server:
@@ -22,7 +23,7 @@ async def test_a_connection_that_comes_at_the_end_is_closed(turns: int) -> None:
                 client.setblocking(False)
                 for _ in range(turns):
                     await asyncio.sleep(0)
-            gc.collect()  # finds connections that were left open; what was there before is frozen
+            gc.collect()  # finds connections that were left open
             try:
                 assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
             except ConnectionResetError:

@@ -31,7 +31,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
@@ -42,7 +42,7 @@ from ...config import ReasoningConfig
 from ...errors import quote
 from ...events import BlockKind, Delta, Event, Open
 from ...model import ModelRequest
-from ...scan._grammar import SPACE, Grammar
+from ...scan._grammar import SPACE, BlockSyntax, Grammar
 from ...scanner import reasoning_tags
 from ...support import legible
 
@@ -129,13 +129,17 @@ def pairs_of(grammar: Grammar, config: ReasoningConfig) -> tuple[Pair, ...]:
     configuration decides how answers begin (rule 7)."""
     if config.preopened is not None:
         return ()
-    ends_more = {
-        literal
-        for syntax in grammar.syntaxes
-        for literal in (syntax.opener, syntax.closer, *(branch.literal for node in syntax.nodes for branch in node))
-        if literal.startswith("<|") or any(branch.field for node in syntax.nodes for branch in node)
-    }
+    ends_more = {literal for syntax in grammar.syntaxes for literal in _ending_more(syntax)}
     return tuple(pair for pair in reasoning_tags(grammar, config) if pair[1] not in ends_more)
+
+
+def _ending_more(syntax: BlockSyntax) -> Iterator[str]:
+    """Yields the literals of a syntax that end more than reasoning: control tokens, and all of one that has fields."""
+    branches = [branch for node in syntax.nodes for branch in node]
+    has_fields = any(branch.field for branch in branches)
+    for literal in (syntax.opener, syntax.closer, *(branch.literal for branch in branches)):
+        if has_fields or literal.startswith("<|"):
+            yield literal
 
 
 class ReasoningTags(NamedTuple):
