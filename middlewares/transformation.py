@@ -133,6 +133,7 @@ class Transformation(Middleware):
                 schemas=partial(_schema, exchange),
                 native=taught is None,
                 keeps_repeats=repeats,
+                shows_cut=exchange.tools_by == "template",
                 preopened=None if taught is None else _preopened(exchange, reply),
             )
             reply.map(stage)

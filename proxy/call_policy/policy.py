@@ -72,7 +72,7 @@ class CallPolicy:
     `tools` and `choice` determine which names may be called; with `tools` None any name may, and nothing is strict.
     Without `parallel` everything after the first call is dropped (R2.19). `ids` gives calls their ids. `schemas`
     returns the checkers of tools (default: compiled here). With `recognises` False, no block in an untaught form is a
-    call.
+    call. With `shows_cut`, a block that the answer's end cut off is text.
 
     Callbacks:
 
@@ -104,6 +104,7 @@ class CallPolicy:
         schemas: Schemas | None = None,
     ) -> None:
         self.recognises = True
+        self.shows_cut = False
         self.unwrap = options.calls.sentinel_arguments != "string"
         self._parallel = parallel
         self._calls = options.calls
@@ -206,12 +207,12 @@ class CallPolicy:
 
     def unfinished(self, syntax: BlockSyntax, body: str, why: Why) -> Decision:
         """Returns the decision about a block without an end (R6.8, R6.9). A block that the backend cut off for length
-        is dropped and counted, even if it is strict (C18); any other is text or a failure."""
+        is dropped and counted, even if it is strict (C18), unless `shows_cut`; any other is text or a failure."""
         if syntax.untaught:
             if why == "end" and self.recognises:
                 self._note_untaught(unreadable_block(_UNENDED, syntax, body, self._taught.offered, ended=False))
             return AS_TEXT
-        if why == "truncated" and is_only_a_name(syntax, body):
+        if why == "truncated" and (self.shows_cut or is_only_a_name(syntax, body)):
             return AS_TEXT
         if why == "truncated":
             self._count("truncated_calls")

@@ -45,7 +45,7 @@ class TemplateServer:
     """A server of a kind of `KINDS`. `says` is what its model writes after a prompt that is no probe's, and
     `to_probe` what it writes after those. `reads`: it was started with a parser. `refuses`: it takes
     no tools. `ignores`: its template leaves tools out. `counts`: it says how many tokens a prompt has;
-    `with tools`: only if there are tools."""
+    `with tools`: only if there are tools. `reason`: why an answer without calls of the parser ends."""
 
     kind: str = "vllm"
     says: Callable[[str], str] | str = "Hello."
@@ -54,6 +54,7 @@ class TemplateServer:
     refuses: bool = False
     ignores: bool = False
     counts: bool | Literal["with tools"] = True
+    reason: str = "stop"
     prompts: list[str] = field(default_factory=list)
 
     def __call__(self, asked: Asked) -> Answer:
@@ -86,7 +87,7 @@ class TemplateServer:
 
     def _answer(self, body: Mapping[str, Any], text: str, usage: Any) -> Answer:
         message: dict[str, Any] = {"role": "assistant", "content": text}
-        reason = "stop"
+        reason = self.reason
         if self.reads and body.get("tool_choice", "auto") != "none" and "<tool_call>" in text:
             called = json.loads(text.split("<tool_call>")[1].split("</tool_call>")[0])
             function = {"name": called["name"], "arguments": json.dumps(called["arguments"])}

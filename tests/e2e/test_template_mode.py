@@ -241,6 +241,20 @@ async def test_an_answer_is_read_as_in_prompt_mode() -> None:
                 assert meant(path, first, stream)[:3] == meant(path, second, stream)[:3], (name, path, stream)
 
 
+@every(("reason", "shown"), [("length", True), ("content_filter", False)])
+async def test_a_call_that_the_limit_of_length_cuts_off_is_text(reason: str, shown: bool) -> None:
+    """R36: as from a server that gives tools itself; a call that another end cuts off is dropped (C18)."""
+    cut = CALL[:-25]
+    model = TemplateServer(says=f"Now.\n{CALL}\n{cut}", reason=reason)
+    for path, stream, answer, _ in await every_client(model, behind, asking):
+        text, calls, *_ = meant(path, answer, stream)
+        assert (cut in text, calls) == (shown, [("read", {"path": "a"})])
+    model.says = f"Now.\n{cut}"
+    for path, stream, answer, asked in await every_client(model, behind, asking):
+        assert meant(path, answer, stream)[:2] == (model.says if shown else "Now.", [])
+        assert "not accepted" not in str(asked.json), "it is not asked again"
+
+
 @every("stream", [False, True])
 async def test_a_near_miss_is_asked_again_in_the_same_mode(stream: bool) -> None:
     def says(prompt: str) -> str:

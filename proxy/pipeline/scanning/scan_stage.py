@@ -58,7 +58,8 @@ class ScanStage(Stage):
     Ends the stream early after the last wanted call under `stop_after_call` (C34). A call that is cut off, by the limit
     of length or a fault, is not emitted (R6.8). If its arguments were streamed (`stream_after`, R6.13), it is closed as
     `truncated`. If no tool is on offer, only reasoning and framing are found. `schemas` has the checkers of the tools.
-    For `native` see the module. `keeps_repeats`: a later stage drops repeated calls.
+    For `native` see the module. `keeps_repeats`: a later stage drops repeated calls. `shows_cut`: a call that the limit
+    of length cuts off is text (R36).
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class ScanStage(Stage):
         schemas: Schemas | None = None,
         native: bool = False,
         keeps_repeats: bool = False,
+        shows_cut: bool = False,
         preopened: PreopenedReasoning | None = None,
         only_rewritten: bool = False,
     ) -> None:
@@ -91,6 +93,7 @@ class ScanStage(Stage):
             keeps_repeats=keeps_repeats,
         )
         self._options = options
+        self._shows_cut = shows_cut
         self._grammar = factory.grammar
         self.factory = factory
         self._counters = Counters(count, label, near, decided)
@@ -166,7 +169,7 @@ class ScanStage(Stage):
         self.note_text(0, part.text)
         found = self._scan(answer, part.text)
         if not self._over:
-            found += self._finish(answer, truncated=choice.reason not in FinishReason.WHOLE)
+            found += self._finish(answer, choice.reason)
         if found and isinstance(last := found[-1], Fault):
             raise last.error
         scanned = ReplyChoice(tuple(parts_of(found)), choice.reason, _without_logprobs(choice.extra))
@@ -215,15 +218,16 @@ class ScanStage(Stage):
                         out += self._closed(event)
                 case Finish():
                     for answer in [one for one in self._answers.values() if one.is_open]:
-                        truncated = reason_of(event, answer.choice) not in FinishReason.WHOLE
-                        out += self._finish(answer, truncated=truncated)
+                        reason = reason_of(event, answer.choice)
+                        out += self._finish(answer, reason)
                         if answer.choice in self._scanned_texts and detector is not None and not self._over:
+                            truncated = reason not in FinishReason.WHOLE
                             again = detector.decide_at_end(answer.choice, truncated=truncated)
                             out += self._read_again(answer, again) if again is not None else ()
                     out += self._ended(_without_probabilities(event) if event.choices else event)
                 case Fault():
                     for answer in [one for one in self._answers.values() if one.is_open]:
-                        out += self._finish(answer, truncated=True)
+                        out += self._finish(answer, None)
                     if any(type(left) is Fault for left in out):  # about a call that this fault cut off
                         out = [left for left in out if type(left) is not Fault]
                         self._over = False
@@ -273,7 +277,7 @@ class ScanStage(Stage):
         extra = merged(self._beside.pop(closed.block, EMPTY), closed.extra)
         if not extra:
             return []
-        found = self._finish(answer, truncated=closed.status == "truncated")
+        found = self._finish(answer, None if closed.status == "truncated" else FinishReason.STOP)
         answer.end()
         for index in range(len(found) - 1, -1, -1):
             if isinstance(last := found[index], Close):
@@ -349,14 +353,16 @@ class ScanStage(Stage):
         self._make(answer, trim=trim)
         return True
 
-    def _finish(self, answer: _Answer, *, truncated: bool) -> list[Event]:
-        """Ends the text of an answer that is open."""
+    def _finish(self, answer: _Answer, reason: str | None) -> list[Event]:
+        """Ends the text of an answer that is open. None: it was broken off."""
         found: list[Event] = []
         if answer.head is not None:
             found = self._make(answer, trim=bool(self._grammar.syntaxes)).feed(answer.head)
             answer.head = None
         assert answer.scanner is not None
-        return self.found(found + answer.scanner.finish(truncated=truncated))
+        assert answer.policy is not None
+        answer.policy.shows_cut = self._shows_cut and reason == FinishReason.LENGTH
+        return self.found(found + answer.scanner.finish(truncated=reason not in FinishReason.WHOLE))
 
     def _read_again(self, answer: _Answer, text: str) -> list[Event]:
         """Scans a text again that was sent as reasoning but is none."""
