@@ -22,6 +22,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 from .scan cimport octets
 from .scan.fast.block cimport BlockReader
 from .scan.fast.buffer cimport Buffer
+from .scan.fast.ends cimport BlockEnds
 from .scan.fast.forms cimport FormOpener, Forms
 from .scan.fast.quoting cimport Quoting
 from .scan.fast.sending cimport StringSender
@@ -29,54 +30,38 @@ from .scan.fast.sending cimport StringSender
 import codecs
 from array import array
 from collections.abc import Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from sys import getsizeof, maxsize
 
-from .events import BlockKind, Close, Delta, Fault, Open
-from .scan import _grammar, _plan, _pyoutline, _pystring, blocks, modes, surroundings
-from .scan._grammar import AS_TEXT, BLOCK_BYTES, only, too_large, valid_text
+from .events import BlockKind, Close, Delta, Open
+from .scan import _grammar, _plan, _pyoutline, _pystring, surroundings
+from .scan._grammar import AS_TEXT, BLOCK_BYTES, too_large, valid_text
 from .scan._plan import plan
-from .scan.blocks import as_text, dropped, ended, opening
+from .scan.blocks import opening
 from .scan.decoding import DeltaDecoder
 from .scan.live import LiveCalls
 from .scan.loose_head import loose_words
 from .scan.spans import SpanReports
-from .scan.surroundings import LAST_BYTES, Read, Surroundings, behind_info
+from .scan.surroundings import LAST_BYTES, Surroundings, behind_info
 
 __all__ = ["CallScanner", "ChunkGate", "SecretGuard", "SseFramer", "plain_length", "array_start", "bytes_of", "common_length", "has_duplicates", "item_ends", "json_marks", "same_items", "with_own_texts"]
 
 cdef int TEXT = _grammar.TEXT
 cdef int REASONING = _grammar.REASONING
-cdef int LEAD = _grammar.LEAD
-cdef int KEY = _grammar.KEY
-cdef int BODY = _grammar.BODY
-cdef int TAIL = _grammar.TAIL
-cdef int BROKEN = _grammar.BROKEN
-cdef int HELD = _grammar.HELD
 cdef int DONE = _grammar.DONE
-cdef int END = _grammar.END
 cdef Py_ssize_t WORD_BYTES = _grammar.WORD_BYTES
 
 cdef tuple STATES = _grammar.STATES
 cdef bytes FENCE = _grammar.FENCE.encode()
 cdef object TEXT_KIND = BlockKind.TEXT
 cdef object REASONING_KIND = BlockKind.REASONING
-cdef Py_ssize_t TO_CLOSER = blocks.TO_CLOSER
-cdef int OPEN = modes.OPEN
-cdef int WHOLE_BLOCK = modes.WHOLE_BLOCK
-cdef int FRAMING = modes.FRAMING
-cdef int NO_BLOCK = modes.NO_BLOCK
 cdef int IN_CODE = surroundings.CODE
 cdef int IN_STRING = surroundings.STRING
 cdef int IN_MARKS = surroundings.MARKS
 cdef int IN_FENCE = surroundings.FENCE
 cdef int ALONE = surroundings.ALONE
-cdef int FRAMED = surroundings.FRAMED
-cdef int HEADS = surroundings.HEADS
 cdef int MORE_BEHIND = surroundings.GOES_ON
 cdef int IS_CALL = surroundings.IS_CALL
-cdef int IS_TEXT = surroundings.IS_TEXT
-cdef int NEXT_BLOCK = surroundings.NEXT_BLOCK
 cdef unsigned char LAST_OF_MARKS[256]
 for _byte in range(256):
     LAST_OF_MARKS[_byte] = _byte in LAST_BYTES
@@ -117,13 +102,15 @@ cdef class CallScanner:
     Raises `ValueError` if the markers contradict each other.
     """
 
-    cdef object _grammar, _policy, _reasoning, _closers, _live, _decoder, _around, _spans
-    cdef bint _scan_calls, _in_block, _behind, _done, _half
-    cdef Py_ssize_t _block_bytes, _failed
+    cdef object _decoder
+    cdef tuple _reasoning
+    cdef bint _scan_calls, _half
+    cdef Py_ssize_t _block_bytes
     cdef Buffer _buffer
     cdef Output _output
     cdef Prose _prose
     cdef BlockReader _block
+    cdef BlockEnds _ends
 
     def __init__(
         self,
@@ -141,31 +128,29 @@ cdef class CallScanner:
         on_span=None,
     ):
         cdef _Plan found = plan_of(grammar, reasoning, scan_calls)
-        self._grammar = grammar
-        self._policy = policy
         self._reasoning = reasoning
-        self._closers = frozenset([closer.encode() for _, closer in reasoning])
         self._scan_calls = scan_calls
         self._block_bytes = block_bytes
-        self._in_block = self._behind = self._done = self._half = False
-
+        self._half = False
         self._decoder = None  # created when needed
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and len(reasoning) > 0)
-        host = None
-        self._live = None
+        host = live = None
         if stream_after is not None:
             host = LiveHost(self._buffer, self._output, self._prose, policy, stream_after)
-            self._live = (<LiveHost>host).live
-        self._block = BlockReader(self._buffer, policy, self._live, host)
-        self._spans = None if on_span is None else SpanReports(on_span, self._live)
+            live = (<LiveHost>host).live
+        self._block = BlockReader(self._buffer, policy, live, host)
+        spans = None if on_span is None else SpanReports(on_span, live)
+        self._ends = BlockEnds(
+            self._buffer, self._output, self._prose, self._block, policy, live, spans, grammar, reasoning
+        )
         self._read_as(found)
 
     @property
     def state(self):
         """The name of the state, one of `STATES`."""
-        return STATES[DONE if self._done else self._block.state if self._in_block else self._prose.state]
+        return STATES[DONE if self._ends.done else self._block.state if self._ends.in_block else self._prose.state]
 
     @property
     def held(self):
@@ -205,7 +190,7 @@ cdef class CallScanner:
         cdef Bytes p
         cdef str text
         cdef list out
-        if self._done:
+        if self._ends.done:
             return []
         p = NULL
         if type(data) is str and not self._half:
@@ -217,7 +202,7 @@ cdef class CallScanner:
         if size == 0:
             return []
         self._buffer.fed += size
-        if not self._in_block and PyBytes_GET_SIZE(self._prose.held) == 0 and self._prose.is_plain(p, size):
+        if not self._ends.in_block and PyBytes_GET_SIZE(self._prose.held) == 0 and self._prose.is_plain(p, size):
             self._buffer.steps += size
             self._prose.pass_plain(p, size)
             if self._output.flows():  # most deltas
@@ -247,7 +232,7 @@ cdef class CallScanner:
         return said.decode() if self._pass_on(p, size, said) else None
 
     cdef bint _pass_on(self, Bytes p, Py_ssize_t size, bytearray said) except -1:
-        if self._done or self._in_block or self._half or PyBytes_GET_SIZE(self._prose.held) > 0:
+        if self._ends.done or self._ends.in_block or self._half or PyBytes_GET_SIZE(self._prose.held) > 0:
             return False
         if not self._output.flows() or not self._prose.is_plain(p, size) or not self._output.pass_on(p, size, said):
             return False
@@ -261,7 +246,7 @@ cdef class CallScanner:
         the decision about an unfinished block (R6.8, C18), and the end of open blocks."""
         cdef list out = []
         cdef bytes rest
-        if self._done:
+        if self._ends.done:
             return out
         self._output.events = out
         if self._half:
@@ -271,13 +256,13 @@ cdef class CallScanner:
         self._prose.final = True
         if PyBytes_GET_SIZE(self._prose.held) > 0:
             self._read(NULL, 0)
-        while self._in_block and not self._done:
+        while self._ends.in_block and not self._ends.done:
             self._buffer.begin(b"")
             self._buffer.gather()
-            self._run(self._end(truncated))
-        if not self._done:
+            self._run(self._settled(self._ends.end(truncated)))
+        if not self._ends.done:
             self._output.finish("truncated" if truncated else "complete")
-            self._done = True
+            self._ends.done = True
         return out
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -294,6 +279,7 @@ cdef class CallScanner:
     cdef int _read_as(self, _Plan found) except -1:
         self._prose.read_as(found)
         self._output.limit = max(self._block_bytes, found.longest)
+        self._ends.forms = found.forms
         return self._block.read_as(found.forms, self._output.limit)
 
     cdef int _read(self, Bytes p, Py_ssize_t size) except -1:
@@ -308,300 +294,31 @@ cdef class CallScanner:
         return self._run(0)
 
     cdef int _run(self, Py_ssize_t pos) except -1:
-        while pos < self._buffer.size and not self._done:
+        while pos < self._buffer.size and not self._ends.done:
             pos = self._step(pos)
-        if self._in_block:
+        if self._ends.in_block:
             self._buffer.keep()
-        self._prose.end_delta(self._buffer.start if self._in_block else -1)
+        self._prose.end_delta(self._buffer.start if self._ends.in_block else -1)
         return self._buffer.end()
 
     cdef inline Py_ssize_t _step(self, Py_ssize_t pos) except -1:
-        if self._in_block:
-            return self._read_behind(pos) if self._behind else self._settled(self._block.read(pos))
-        pos = self._prose.read(pos)
-        if self._prose.tag:
-            self._tell(pos - self._prose.tag, pos, "text" if self._prose.state == TEXT else "reasoning", AS_TEXT)
-        return pos if self._prose.opened is None else self._open_block(self._prose.opened, pos)
-
-    cdef Py_ssize_t _open_block(self, FormOpener opener, Py_ssize_t at) except -1:
         cdef Prose prose = self._prose
-        self._in_block = True
-        self._buffer.start = at
-        if prose.around:
-            self._around = Surroundings(prose.around, prose.size, self._openers(prose.around))
-        elif opener.inner and not (opener.untaught or opener.frames):
-            self._output.join_section()
-        return self._settled(self._block.open(opener, at + prose.lead + PyBytes_GET_SIZE(opener.literal), prose.around))
+        if self._ends.in_block:
+            return self._settled(self._ends.read(pos))
+        pos = prose.read(pos)
+        if prose.tag:
+            self._ends.tell(pos - prose.tag, pos, "text" if prose.state == TEXT else "reasoning", AS_TEXT)
+        return pos if prose.opened is None else self._settled(self._ends.open(prose.opened, pos))
 
-    cdef tuple _openers(self, int around):
-        cdef _Marker marker
-        if around != ALONE and around != IN_FENCE and around != FRAMED:
-            return ()
-        return tuple([marker.literal for marker in self._prose.plan.taught])
+    cdef inline Py_ssize_t _settled(self, Py_ssize_t pos) except -1:
+        if self._ends.chosen is not None:
+            self._choose()
+        return pos
 
-    cdef Py_ssize_t _end(self, bint truncated) except -1:
-        if not self._behind:
-            return self._settled(self._block.end(truncated))
-        return self._known(self._around.end(), self._buffer.size)
-
-    # --- the end of a block -------------------------------------------------------------------------------------------
-
-    cdef inline Py_ssize_t _settled(self, Py_ssize_t upto) except -1:
-        cdef int outcome = self._block.outcome
-        if outcome == OPEN:
-            return upto
-        if self._around is not None:
-            return self._known(IS_TEXT, upto) if outcome == NO_BLOCK else self._weighed(upto)
-        frame = self._block.frames(upto)
-        if frame is not None and not self._output.starts(0):
-            return self._weighed_framing(frame, upto)
-        return self._none(upto) if outcome == NO_BLOCK else self._judged(upto)
-
-    cdef Py_ssize_t _weighed_framing(self, str frame, Py_ssize_t upto) except -1:
-        cdef int tag = 0 if self._prose.state == TEXT else 1
-        tags = tuple([pair[tag].encode() for pair in self._reasoning])
-        self._around = Surroundings(HEADS if frame == "head" else FRAMED, 0, self._openers(FRAMED) + tags)
-        return self._weighed(upto)
-
-    cdef Py_ssize_t _judged(self, Py_ssize_t upto) except -1:
-        cdef BlockReader block = self._block
-        decision = self._judge(upto)()
-        framing = block.outcome == FRAMING and decision.drop
-        self._tell(self._buffer.start, upto, "framing" if framing else "block", decision)
-        self._in_block = False
-        if block.untaught:
-            if not (decision.calls or decision.drop):
-                return self._read_again(upto)
-            if block.inner:
-                self._output.join_section()
-        elif block.outcome == FRAMING and block.inner:
-            self._output.join_section()
-        elif decision is AS_TEXT and self._may_be_loose():
-            return self._open_failed(upto)
-        if decision.before:
-            self._say_before(decision.before)
-        self._failed = 0
-        self._output.fresh = False
-        self._settle(decision, upto)
-        return upto
-
-    cdef int _tell(self, Py_ssize_t start, Py_ssize_t end, str kind, decision) except -1:
-        if self._spans is not None:
-            self._spans.report(self._buffer.place(start), self._buffer.data[start:end], kind, decision)
-        return 0
-
-    cdef bint _may_be_loose(self) except -1:
-        if PyBytes_GET_SIZE(self._block.opener) == 0 or (self._live is not None and self._live.opened is not None):
-            return False
-        return self._prose.may_be_loose(self._buffer.start)
-
-    cdef Py_ssize_t _open_failed(self, Py_ssize_t upto) except -1:
-        self._failed = upto - self._buffer.start
-        return self._open_block(self._prose.plan.loose, self._buffer.start)
-
-    cdef int _say_before(self, Py_ssize_t chars) except -1:
-        cdef str text = self._buffer.data[self._buffer.start:self._buffer.size].decode()[:chars]
-        cdef bytes raw = text.encode()
-        self._prose.pass_text(bytes_at(raw), PyBytes_GET_SIZE(raw))
-        self._output.say(bytes_at(raw), PyBytes_GET_SIZE(raw), None)
-        self._buffer.start += PyBytes_GET_SIZE(raw)
-        return 0
-
-    cdef object _judge(self, Py_ssize_t upto):
-        cdef BlockReader block = self._block
-        cdef Py_ssize_t start = block.head
-        cdef bytes raw
-        raw = self._buffer.data[self._buffer.start:upto]
-        if block.outcome == FRAMING:
-            return as_text if raw in self._closers and raw != block.opener else dropped
-        syntax = block.form.syntax
-        if block.outcome != WHOLE_BLOCK:
-            return partial(self._policy.unfinished, syntax, raw[start:].decode(), block.why)
-        if self._live is not None and self._live.opened is not None:
-            return partial(self._live.decide_rest, syntax, raw, start, block.body_end, block.closed, block.broken)
-        read = ended(syntax, raw, start, block.body_end, block.pieces, block.closed, block.broken)
-        return partial(self._policy.block, read)
-
-    cdef Py_ssize_t _none(self, Py_ssize_t at) except -1:
-        cdef BlockReader block = self._block
-        cdef bytes opener = block.opener
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(opener)
-        self._in_block = False
-        if self._live is not None and self._live.opened is not None:
-            self._tell(self._buffer.start, at, "block", AS_TEXT)
-            self._settle(AS_TEXT, self._buffer.start)
-            return self._buffer.size
-        if at > self._buffer.start and block.untaught and size == 0 and not block.loose and block.form is not None:
-            begun = self._buffer.data[self._buffer.start:at]
-            self._policy.broken(block.form.syntax, begun.decode("utf-8", "replace"))
-            self._tell(self._buffer.start, at, "block", AS_TEXT)
-        if self._prose.plan.untaught:
-            return self._read_again(at)
-        self._output.fresh = False
-        self._prose.pass_text(bytes_at(opener), size)
-        self._output.say(bytes_at(opener), size, None)
-        return self._buffer.start + size
-
-    cdef Py_ssize_t _read_again(self, Py_ssize_t at) except -1:
-        cdef Py_ssize_t start = self._buffer.start
-        cdef Py_ssize_t upto
-        cdef Prose prose = self._prose
-        if self._block.loose:
-            prose.settled = max(prose.settled, at, start + 1)
-            if self._failed:
-                upto, self._failed = start + self._failed, 0
-                self._output.fresh = False
-                self._settle(AS_TEXT, upto)
-                return upto
-        elif self._block.untaught:
-            prose.quiet = max(prose.quiet, at, start + 1)
-        else:
-            prose.refuse(self._block.opener)
-        prose.again = prose.again or PyBytes_GET_SIZE(self._block.opener) > 0
-        return start
-
-    cdef int _settle(self, decision, Py_ssize_t end) except -1:
-        cdef Output output = self._output
-        cdef Py_ssize_t size = end - self._buffer.start
-        cdef Bytes raw = self._buffer.data + self._buffer.start
-        if self._live is not None and self._live.opened is not None:
-            self._settle_live(decision)
-        elif decision.error is not None:
-            self._stop_with(decision.error)
-        elif decision.calls or decision.drop:
-            self._give(decision, text_of(raw, size), self._block.form.syntax.family)
-        else:
-            self._prose.pass_text(raw, size)
-            if decision.replacement is None:
-                output.say(raw, size, None)
-            else:
-                output.say_text(decision.replacement)
-        return 0
-
-    cdef int _give(self, decision, str raw, family) except -1:
-        self._prose.edge()
-        self._output.after = True
-        self._output.give_calls(decision.calls, raw, decision.reasoning)
-        if decision.calls:
-            self._choose(family)
-        return 0
-
-    cdef int _stop_with(self, error) except -1:
-        self._output.give_up()
-        self._output.events.append(Fault(error))
-        self._in_block = False
-        self._done = True
-        return 0
-
-    cdef int _choose(self, family) except -1:
-        chosen = only(self._grammar, family)
-        if chosen is not self._grammar:
-            self._grammar = chosen
-            self._read_as(plan_of(chosen, self._reasoning, self._scan_calls))
-            self._prose.enter_again()
-        return 0
-
-    # --- a block that may be quoted: see `surroundings` -------------------------------------------------------------
-
-    cdef Py_ssize_t _weighed(self, Py_ssize_t upto) except -1:
-        cdef BlockReader block = self._block
-        cdef Py_ssize_t start = block.head - PyBytes_GET_SIZE(block.opener)
-        syntax = block.form.syntax
-        self._around.blocks.append(Read(start, self._buffer.offset(upto), syntax.family, block.inner, self._judge(upto)))
-        self._around.begin()
-        self._behind = True
-        if self._around.kind == FRAMED and len(self._around.blocks) > 1 and block.frames(upto) != "mark":
-            return self._known(IS_CALL, upto)
-        return upto
-
-    cdef Py_ssize_t _read_behind(self, Py_ssize_t pos) except -1:
-        cdef Py_ssize_t upto = pos
-        cdef _Marker marker
-        upto += self._around.take(self._buffer.data[pos:self._buffer.size])
-        self._buffer.steps += upto - pos
-        if self._around.found == NEXT_BLOCK:
-            if self._around.opener >= PyTuple_GET_SIZE(self._prose.plan.taught):
-                return self._known(IS_CALL, upto)
-            marker = self._prose.plan.taught[self._around.opener]
-            if self._around.kind == FRAMED and not marker.opens.frames:
-                return self._known(IS_CALL, upto)
-            self._behind = False
-            return self._settled(self._block.open(marker.opens, upto, self._around.kind))
-        return upto if self._around.found == MORE_BEHIND else self._known(self._around.found, upto)
-
-    cdef Py_ssize_t _known(self, int found, Py_ssize_t at) except -1:
-        around = self._around
-        self._around = None
-        self._behind = self._in_block = False
-        at += self._buffer.gather()
-        if found == IS_CALL:
-            return self._judge_all(around, at)
-        self._pass_by(around, at)
-        return self._buffer.start
-
-    cdef int _pass_by(self, around, Py_ssize_t at) except -1:
-        cdef Py_ssize_t behind = self._buffer.start + 1
-        if around.kind == FRAMED:
-            at = self._buffer.start + around.blocks[len(around.blocks) - 1].end
-        self._prose.mute(max(at, behind) if around.blocks else behind)
-        if self._block.untaught:
-            self._prose.quiet = max(self._prose.quiet, at)
-        return 0
-
-    cdef Py_ssize_t _judge_all(self, around, Py_ssize_t upto) except -1:
-        cdef Py_ssize_t start = self._buffer.start
-        cdef Py_ssize_t at = start
-        cdef Py_ssize_t begin, end
-        cdef bint vanishes = False
-        cdef bint recognised
-        for block in around.blocks:
-            decision = block.judge()
-            begin, end = start + block.start, start + block.end
-            recognised = bool(decision.calls) or decision.drop
-            if vanishes or recognised:
-                self._tell(at, begin, "framing", AS_TEXT)
-            self._tell(begin, end, "framing" if block.judge is dropped else "block", decision)
-            if self._block.untaught and not recognised:
-                self._prose.mute(upto)
-                return start
-            if decision.error is not None:
-                self._stop_with(decision.error)
-                return upto
-            if not (vanishes or recognised):
-                self._say_all(at, begin, None)
-            if recognised:
-                if block.inner:
-                    self._output.join_section()
-                self._give(decision, text_of(self._buffer.data + begin, end - begin), block.family)
-            else:
-                self._say_all(begin, end, decision.replacement)
-            self._output.fresh = False
-            at, vanishes = end, recognised
-        if around.kind != ALONE:
-            return at
-        if vanishes:
-            self._tell(at, upto, "framing", AS_TEXT)
-        else:
-            self._say_all(at, upto, None)
-        return upto
-
-    cdef int _say_all(self, Py_ssize_t start, Py_ssize_t end, str replacement) except -1:
-        cdef Bytes raw = self._buffer.data + start
-        if end == start:
-            return 0
-        self._prose.pass_text(raw, end - start)
-        if replacement is None:
-            return self._output.say(raw, end - start, None)
-        return self._output.say_text(replacement)
-
-    cdef int _settle_live(self, decision) except -1:
-        error, more = self._live.settle(decision)
-        if error is not None:
-            return self._stop_with(error)
-        self._output.give_calls(more, "")
-        self._prose.edge()
-        self._output.after = True
-        return self._choose(self._block.form.syntax.family)
+    cdef int _choose(self) except -1:
+        chosen, self._ends.chosen = self._ends.chosen, None
+        self._read_as(plan_of(chosen, self._reasoning, self._scan_calls))
+        return self._prose.enter_again()
 
 
 include "scan/_fastsse.pxi"

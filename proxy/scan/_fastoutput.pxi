@@ -65,13 +65,14 @@ cdef class Blanks:
 
 @cython.final
 cdef class Output:
-    cdef list events
+    cdef readonly list events
     cdef object _before  # the previous delta's event list, if it had one event
     cdef object open, choice  # `open`: None if no block is open
     cdef long long next_block
     cdef Py_ssize_t limit
     cdef int prose
-    cdef bint trims, fresh, after
+    cdef bint trims
+    cdef public bint fresh, after
     cdef bint _trim_edges, _blank, _touching, _spilled, _spoken
     cdef list _said
     cdef Blanks _pending, _kept
@@ -111,7 +112,7 @@ cdef class Output:
             return False
         return self.trims or self._pending.size() + more <= self.limit  # a longer run was not held back
 
-    cdef inline bint starts(self, Py_ssize_t more) noexcept:
+    cpdef bint starts(self, Py_ssize_t more) noexcept:
         if self.fresh and self.prose == TEXT:
             return True
         return self._blank and self._touching and (self.trims or self._pending.size() + more <= self.limit)
@@ -151,7 +152,10 @@ cdef class Output:
         self._see(p, size)
         return 0
 
-    cdef int say_text(self, str text) except -1:
+    cpdef int say_raw(self, bytes raw) except -1:
+        return self.say(bytes_at(raw), PyBytes_GET_SIZE(raw), None)
+
+    cpdef int say_text(self, str text) except -1:
         cdef Py_ssize_t size
         cdef Bytes p
         text = valid_text(text)
@@ -258,7 +262,7 @@ cdef class Output:
         self.after = self._spilled = False
         return 0
 
-    cdef int join_section(self) except -1:
+    cpdef int join_section(self) except -1:
         self._right = ""
         return 0
 
@@ -329,7 +333,7 @@ cdef class Output:
             self._give_back()
         return self.close(status)
 
-    cdef int give_up(self) except -1:
+    cpdef int give_up(self) except -1:
         self._pending.clear()
         return self.close()
 
@@ -341,7 +345,7 @@ cdef class Output:
     cdef inline int say_argument(self, block, str text) except -1:
         return self._append_delta(block, text)
 
-    cdef int give_calls(self, tuple calls, str source, str reasoning="") except -1:
+    cpdef int give_calls(self, tuple calls, str source, str reasoning) except -1:
         if reasoning:
             block = self._number()
             self.events.append(Open(block, REASONING_KIND, choice=self.choice))

@@ -63,9 +63,12 @@ cdef class Prose:
     cdef _Plan plan
     cdef FormOpener opened
     cdef bytes held
-    cdef int state, around
-    cdef Py_ssize_t quiet, settled, muted, tag, size, lead
-    cdef bint again, final
+    cdef readonly int state, around
+    cdef public Py_ssize_t quiet, settled
+    cdef readonly Py_ssize_t size, lead
+    cdef Py_ssize_t muted, tag
+    cdef public bint again
+    cdef bint final
     cdef FormOpener _loose
     cdef int _plain_firsts, _first_count
     cdef unsigned char _firsts[FIRSTS]
@@ -191,12 +194,13 @@ cdef class Prose:
             self._quoting.read(p, 0, size, self._margin)
         self._pass_line(p, size)
 
-    cdef void pass_text(self, Bytes p, Py_ssize_t size) noexcept:
-        if not size:
-            return
+    cpdef int pass_raw(self, bytes raw) except -1:
+        cdef Bytes p = bytes_at(raw)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(raw)
         self._quoting.read(p, 0, size, self._margin)
         self._breaks = True
         self._pass_line(p, size)
+        return 0
 
     cdef inline void _pass_line(self, Bytes p, Py_ssize_t size) noexcept:
         cdef unsigned char last = p[size - 1]
@@ -213,7 +217,7 @@ cdef class Prose:
 
     # --- blocks and tags ----------------------------------------------------------------------------------------------
 
-    cdef int edge(self) except -1:
+    cpdef int edge(self) except -1:
         self._output.edge()
         self._margin = True
         self._set_line(BLANK)
@@ -221,12 +225,12 @@ cdef class Prose:
         self._quoting.end_line()
         return 0
 
-    cdef inline void mute(self, Py_ssize_t upto) noexcept:
+    cpdef void mute(self, Py_ssize_t upto) noexcept:
         self.muted = max(self.muted, upto)
         self.quiet = max(self.quiet, upto)
         self.settled = max(self.settled, upto)
 
-    cdef int refuse(self, bytes opener) except -1:
+    cpdef int refuse(self, bytes opener) except -1:
         self._refused = LITERAL if PyBytes_GET_SIZE(opener) else ANSWER
         return 0
 
@@ -342,7 +346,7 @@ cdef class Prose:
         cut[0] = found == 1 and not self.final
         return found == 2
 
-    cdef bint may_be_loose(self, Py_ssize_t at) except -1:
+    cpdef bint may_be_loose(self, Py_ssize_t at) except -1:
         if self._loose is None or at < self.settled:
             return False
         self._quoted = at

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..events import BlockKind, BlockStatus, Close, Delta, Event, Open
-from ._grammar import REASONING, SPACE, TEXT, FoundCall
+from ._grammar import REASONING, SPACE, TEXT, FoundCall, valid_text
 from .blocks import opening
 
 
@@ -140,6 +140,14 @@ class Output:
             self._said.append(text)
         self._see(text)
 
+    def say_raw(self, raw: bytes) -> None:
+        """Adds text in UTF-8."""
+        self.say(raw.decode())
+
+    def say_text(self, text: str) -> None:
+        """Adds text that may contain surrogates."""
+        self.say(valid_text(text))
+
     def say_more(self, text: str) -> bool:
         """Sends text as an event of its own, if nothing is held back and nothing must be. Returns whether it did."""
         if not self.flows or self._pending or (self.trims and text[-1] in SPACE):
@@ -266,7 +274,7 @@ class Output:
         """Sends more arguments of an open call."""
         self.events.append(Delta(block, text))
 
-    def give_calls(self, calls: Iterable[FoundCall], source: str, reasoning: str = "") -> None:
+    def give_calls(self, calls: Iterable[FoundCall], source: str, reasoning: str) -> None:
         """Sends reasoning and whole calls. `source` is their text, unless a call has its own."""
         if reasoning:
             block = self._number()

@@ -19,8 +19,8 @@ Rules of this module:
    bytes being read (`parts/buffer.py`); `Output`, the events (`_pyoutput.py`); `Prose`, text outside blocks
    (`_pyprose.py`, with quoting in `parts/quoting.py`); `LiveHost`, which sends streamed calls (`_pyhost.py`, text of
    their strings in `_pystring.py`); `BlockReader`, which finds the end of a block (`parts/block.py`), with its fields
-   (`parts/fields.py`: JSON in `parts/json.py`, other syntax in `parts/code.py`). None of them calls back: each returns
-   what it found, and this module acts on it. The search in a broken block is in `closers.py`.
+   (`parts/fields.py`: JSON in `parts/json.py`, other syntax in `parts/code.py`); `BlockEnds`, which acts on what was
+   found (`parts/ends.py`). None of them calls back. The search in a broken block is in `closers.py`.
 
 SSE framing is in `_pysse.py`. What both scanners use has no twin: `parts`, which the compiled one compiles as well,
 `decoding.py`, `blocks.py`, `live.py` and the modules it uses.
@@ -28,48 +28,19 @@ SSE framing is in `_pysse.py`. What both scanners use has no twin: `parts`, whic
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
-from ..errors import GatewayError
-from ..events import Event, Fault
-from ._grammar import (
-    AS_TEXT,
-    BLOCK_BYTES,
-    DONE,
-    STATES,
-    TEXT,
-    BlockPolicy,
-    Decision,
-    Grammar,
-    only,
-    valid_text,
-)
-from ._plan import GrammarPlan, Opener, plan
+from ..events import Event
+from ._grammar import AS_TEXT, BLOCK_BYTES, DONE, STATES, TEXT, BlockPolicy, Grammar
+from ._plan import GrammarPlan, plan
 from ._pyhost import LiveHost
 from ._pyoutput import Output
 from ._pyprose import Prose
 from ._pysse import SseFramer, plain_length
-from .blocks import as_text, dropped, ended
 from .decoding import DeltaDecoder, size_of
-from .live import LiveCalls
-from .modes import FRAMING, NO_BLOCK, OPEN, WHOLE_BLOCK
 from .parts.block import BlockReader
 from .parts.buffer import Buffer
+from .parts.ends import BlockEnds
 from .parts.forms import Forms
-from .spans import SpanKind, SpanObserver, SpanReports
-from .surroundings import (
-    ALONE,
-    FENCE,
-    FRAMED,
-    GOES_ON,
-    HEADS,
-    IS_CALL,
-    IS_TEXT,
-    NEXT_BLOCK,
-    Read,
-    Surroundings,
-)
+from .spans import SpanObserver, SpanReports
 
 __all__ = ["CallScanner", "SseFramer", "plain_length"]
 
@@ -106,35 +77,27 @@ class CallScanner:
         stream_after: int | None = None,
         on_span: SpanObserver | None = None,
     ) -> None:
-        self._grammar = grammar
-        self._policy = policy
         self._reasoning = reasoning
-        self._closers = frozenset(closer.encode() for _, closer in reasoning)
         self._scan_calls = scan_calls
         self._block_bytes = block_bytes
-        self._in_block = False
-        self._failed = 0  # length of the taught block that is read again as a call in any form
-        self._done = False
-
-        # `_around` reads the text after a block that may be quoted; `_behind`: it is doing so now.
-        self._around: Surroundings | None = None
-        self._behind = False
-
         found = plan(grammar, reasoning, scan_calls)
         self._decoder = DeltaDecoder()
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and bool(reasoning))
         host = None if stream_after is None else LiveHost(self._buffer, self._output, self._prose, policy, stream_after)
-        self._live = None if host is None else host.live
-        self._block = BlockReader(self._buffer, policy, self._live, host)
-        self._spans = None if on_span is None else SpanReports(on_span, self._live)
+        live = None if host is None else host.live
+        self._block = BlockReader(self._buffer, policy, live, host)
+        spans = None if on_span is None else SpanReports(on_span, live)
+        self._ends = BlockEnds(
+            self._buffer, self._output, self._prose, self._block, policy, live, spans, grammar, reasoning
+        )
         self._read_as(found)
 
     @property
     def state(self) -> str:
         """The name of the state, one of `STATES`."""
-        return STATES[DONE if self._done else self._block.state if self._in_block else self._prose.state]
+        return STATES[DONE if self._ends.done else self._block.state if self._ends.in_block else self._prose.state]
 
     @property
     def held(self) -> str:
@@ -170,7 +133,7 @@ class CallScanner:
         input is ignored.
         """
         out: list[Event] = []
-        if self._done:
+        if self._ends.done:
             return out
         output, prose, decoder = self._output, self._prose, self._decoder
         output.events = out
@@ -178,7 +141,7 @@ class CallScanner:
         if not text:
             return out
         self._buffer.fed += size_of(text)
-        if not self._in_block and not prose.held and prose.is_plain(text):
+        if not self._ends.in_block and not prose.held and prose.is_plain(text):
             self._buffer.steps += len(text)
             prose.pass_plain(text)
             if output.say_more(text):  # most deltas
@@ -193,7 +156,7 @@ class CallScanner:
         """Returns the part of `text` that can be sent at once if all of it continues `block`; it then counts as fed.
         Returns None if `feed` must be called. `text` must be non-empty and without surrogates."""
         prose = self._prose
-        if self._done or self._in_block or not self._output.flows or prose.held or self._decoder.half:
+        if self._ends.done or self._ends.in_block or not self._output.flows or prose.held or self._decoder.half:
             return None
         if not prose.is_plain(text):
             return None
@@ -208,7 +171,7 @@ class CallScanner:
         """Ends the answer; `truncated` if the backend stopped for length. Returns the remaining events: held-back text,
         the decision about an unfinished block (R6.8, C18), and the end of open blocks."""
         out: list[Event] = []
-        if self._done:
+        if self._ends.done:
             return out
         self._output.events = out
         rest = self._decoder.finish()
@@ -218,13 +181,13 @@ class CallScanner:
         self._prose.final = True
         if self._prose.held:
             self._read(self._prose.held)
-        while self._in_block and not self._done:
+        while self._ends.in_block and not self._ends.done:
             self._buffer.begin(b"")
             self._buffer.gather()
-            self._run(self._end(truncated))
-        if not self._done:
+            self._run(self._settled(self._ends.end(truncated)))
+        if not self._ends.done:
             self._output.finish("truncated" if truncated else "complete")
-            self._done = True
+            self._ends.done = True
         return out
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -233,7 +196,7 @@ class CallScanner:
         """Sets the plan for the following text."""
         self._prose.read_as(found)
         self._output.limit = max(self._block_bytes, found.longest)
-        self._forms = _forms_of(found)
+        self._forms = self._ends.forms = _forms_of(found)
         self._block.read_as(self._forms, self._output.limit)
 
     def _read(self, data: bytes) -> None:
@@ -245,305 +208,31 @@ class CallScanner:
     def _run(self, pos: int) -> None:
         """Reads the buffer from `pos` to its end and stores the bytes of an open block."""
         buffer = self._buffer
-        while pos < len(buffer.data) and not self._done:
+        while pos < len(buffer.data) and not self._ends.done:
             pos = self._step(pos)
-        if self._in_block:
+        if self._ends.in_block:
             buffer.keep()
-        self._prose.end_delta(buffer.start if self._in_block else -1)
+        self._prose.end_delta(buffer.start if self._ends.in_block else -1)
         buffer.end()
 
     def _step(self, pos: int) -> int:
         """Reads one stretch of text up to a block, or of a block. Returns the position to continue at."""
-        if self._in_block:
-            return self._read_behind(pos) if self._behind else self._settled(self._block.read(pos))
-        prose = self._prose
+        ends, prose = self._ends, self._prose
+        if ends.in_block:
+            return self._settled(ends.read(pos))
         pos = prose.read(pos)
         if prose.tag:
-            self._tell(pos - prose.tag, pos, "text" if prose.state == TEXT else "reasoning")
-        return pos if prose.opened is None else self._open_block(prose.opened, pos)
+            ends.tell(pos - prose.tag, pos, "text" if prose.state == TEXT else "reasoning", AS_TEXT)
+        return pos if prose.opened is None else self._settled(ends.open(self._forms.opener(prose.opened), pos))
 
-    def _open_block(self, opener: Opener, at: int) -> int:
-        self._in_block = True
-        self._buffer.start = at
-        prose = self._prose
-        if prose.around:
-            openers = self._openers() if prose.around in (ALONE, FENCE) else ()
-            self._around = Surroundings(prose.around, prose.size, openers)
-        elif opener.inner and not (opener.untaught or opener.frames):
-            self._output.join_section()
-        return self._settled(
-            self._block.open(self._forms.opener(opener), at + prose.lead + len(opener.literal), prose.around)
-        )
-
-    def _openers(self) -> tuple[bytes, ...]:
-        return tuple(marker.literal for marker in self._prose.plan.taught)
-
-    def _end(self, truncated: bool) -> int:
-        """Ends the answer inside the block, which is now the whole buffer. Returns the position to continue at."""
-        if not self._behind:
-            return self._settled(self._block.end(truncated))
-        assert self._around is not None
-        return self._known(self._around.end(), len(self._buffer.data))
-
-    # --- the end of a block -------------------------------------------------------------------------------------------
-
-    def _settled(self, upto: int) -> int:
-        """If the block has ended (at `upto`), asks the policy and acts on its decision. Returns the position to
-        continue at."""
-        outcome = self._block.outcome
-        if outcome == OPEN:
-            return upto
-        if self._around is not None:
-            return self._known(IS_TEXT, upto) if outcome == NO_BLOCK else self._weighed(upto)
-        frame = self._block.frames(upto)
-        if frame is not None and not self._output.starts(0):
-            tag = 0 if self._prose.state == TEXT else 1
-            tags = (pair[tag].encode() for pair in self._reasoning)
-            self._around = Surroundings(HEADS if frame == "head" else FRAMED, 0, (*self._openers(), *tags))
-            return self._weighed(upto)
-        return self._none(upto) if outcome == NO_BLOCK else self._judged(upto)
-
-    def _judged(self, upto: int) -> int:
-        block = self._block
-        decision = self._judge(upto)()
-        framing = block.outcome == FRAMING and decision.drop
-        self._tell(self._buffer.start, upto, "framing" if framing else "block", decision)
-        self._in_block = False
-        if block.untaught:
-            if not (decision.calls or decision.drop):
-                return self._read_again(upto)
-            if block.inner:
-                self._output.join_section()
-        elif block.outcome == FRAMING and block.inner:
-            self._output.join_section()
-        elif decision is AS_TEXT and self._may_be_loose():
-            return self._open_failed(upto)
-        if decision.before:
-            self._say_before(decision.before)
-        self._failed = 0
-        self._output.fresh = False
-        self._settle(decision, self._buffer.data[self._buffer.start : upto])
-        return upto
-
-    def _tell(self, start: int, end: int, kind: SpanKind, decision: Decision = AS_TEXT) -> None:
-        if self._spans is not None:
-            self._spans.report(self._buffer.place(start), self._buffer.data[start:end], kind, decision)
-
-    def _may_be_loose(self) -> bool:
-        """Returns True if a taught block that is text may be a call in another form."""
-        opened = self._live is not None and self._live.opened is not None
-        return bool(self._block.opener) and not opened and self._prose.may_be_loose(self._buffer.start)
-
-    def _open_failed(self, upto: int) -> int:
-        """A taught block ended at `upto` and is text, unless it is a call in another form together with the text after
-        it."""
-        self._failed = upto - self._buffer.start
-        opener = self._prose.plan.loose
-        assert opener is not None
-        return self._open_block(opener, self._buffer.start)
-
-    def _say_before(self, chars: int) -> None:
-        """Sends this many characters at the beginning of the block as text."""
-        text = self._buffer.data[self._buffer.start :].decode()[:chars]
-        raw = text.encode()
-        self._prose.pass_text(raw)
-        self._output.say(text)
-        self._buffer.start += len(raw)
-
-    def _judge(self, upto: int) -> Callable[[], Decision]:
-        """Returns a function that returns the policy's decision about the block, which is in the buffer up to
-        `upto`."""
-        block, live = self._block, self._live
-        assert block.form is not None
-        syntax = block.form.syntax
-        raw = self._buffer.data[self._buffer.start : upto]
-        if block.outcome == FRAMING:
-            ends_thought = raw in self._closers and raw != block.opener  # a closing tag without its opening one
-            return as_text if ends_thought else dropped
-        start, end = block.head, block.body_end
-        if block.outcome != WHOLE_BLOCK:
-            return partial(self._policy.unfinished, syntax, raw[start:].decode(), block.why)
-        if live is not None and live.opened is not None:
-            return partial(live.decide_rest, syntax, raw, start, end, block.closed, block.broken)
-        read = ended(syntax, raw, start, end, block.pieces, block.closed, block.broken)
-        return partial(self._policy.block, read)
-
-    def _none(self, at: int) -> int:
-        """The opener did not begin a block, as was detected at `at`: it is text, and the text after it is read as
-        text."""
-        block = self._block
-        self._in_block = False
-        if self._live is not None and self._live.opened is not None:
-            self._tell(self._buffer.start, at, "block")
-            self._settle(AS_TEXT, b"")
-            return len(self._buffer.data)
-        begun = at > self._buffer.start
-        if begun and block.untaught and not block.opener and not block.loose and block.form is not None:
-            self._policy.broken(
-                block.form.syntax, self._buffer.data[self._buffer.start : at].decode("utf-8", "replace")
-            )
-            self._tell(self._buffer.start, at, "block")
-        if self._prose.plan.untaught:
-            return self._read_again(at)
-        self._output.fresh = False
-        self._prose.pass_text(block.opener)
-        self._output.say(block.opener.decode())
-        return self._buffer.start + len(block.opener)
-
-    def _read_again(self, at: int) -> int:
-        """The text up to `at` is not a block of this kind: it is read again as something else."""
-        start, prose, block = self._buffer.start, self._prose, self._block
-        if block.loose:
-            prose.settled = max(prose.settled, at, start + 1)
-            if self._failed:
-                upto, self._failed = start + self._failed, 0
-                self._output.fresh = False
-                self._settle(AS_TEXT, self._buffer.data[start:upto])
-                return upto
-        elif block.untaught:
-            prose.quiet = max(prose.quiet, at, start + 1)
-        else:
-            prose.refuse(block.opener)
-        prose.again = prose.again or bool(block.opener)
-        return start
-
-    def _settle(self, decision: Decision, raw: bytes) -> None:
-        """Acts on the policy's decision about the block, whose text is `raw`."""
-        output, live = self._output, self._live
-        if live is not None and live.opened is not None:
-            self._settle_live(live, decision)
-        elif decision.error is not None:
-            self._stop_with(decision.error)
-        elif decision.calls or decision.drop:
-            assert self._block.form is not None
-            self._give(decision, raw, self._block.form.syntax.family)
-        else:
-            self._prose.pass_text(raw)
-            output.say(raw.decode() if decision.replacement is None else valid_text(decision.replacement))
-
-    def _give(self, decision: Decision, raw: bytes, family: str) -> None:
-        self._prose.edge()
-        self._output.after = True
-        self._output.give_calls(decision.calls, raw.decode(), decision.reasoning)
-        if decision.calls:
-            self._choose(family)
-
-    def _stop_with(self, error: GatewayError) -> None:
-        self._output.give_up()
-        self._output.events.append(Fault(error))
-        self._in_block = False
-        self._done = True
-
-    def _choose(self, family: str) -> None:
-        """Switches the grammar after a call, since the model has shown its format."""
-        chosen = only(self._grammar, family)
-        if chosen is not self._grammar:
-            self._grammar = chosen
+    def _settled(self, pos: int) -> int:
+        """Goes on with the grammar of a call that has ended."""
+        chosen = self._ends.chosen
+        if chosen is not None:
+            self._ends.chosen = None
             self._read_as(plan(chosen, self._reasoning, self._scan_calls))
             self._prose.enter_again()
-
-    # --- a block that may be quoted: see `surroundings` -------------------------------------------------------------
-
-    def _weighed(self, upto: int) -> int:
-        """The block ended at `upto`. The policy is asked once it is known whether the block is quoted."""
-        block, buffer, around = self._block, self._buffer, self._around
-        assert block.form is not None
-        assert around is not None
-        family = block.form.syntax.family
-        start = block.head - len(block.opener)
-        around.blocks.append(Read(start, buffer.offset(upto), family, block.inner, self._judge(upto)))
-        around.begin()
-        self._behind = True
-        known = around.kind == FRAMED and len(around.blocks) > 1 and block.frames(upto) != "mark"
-        return self._known(IS_CALL, upto) if known else upto
-
-    def _read_behind(self, pos: int) -> int:
-        around, buffer = self._around, self._buffer
-        assert around is not None
-        upto = pos + around.take(buffer.data[pos:])
-        buffer.steps += upto - pos
-        if around.found == NEXT_BLOCK:
-            taught = self._prose.plan.taught
-            opener = taught[around.opener].opens if around.opener < len(taught) else None
-            if opener is None or (around.kind == FRAMED and not opener.frames):
-                return self._known(IS_CALL, upto)
-            self._behind = False
-            return self._settled(self._block.open(self._forms.opener(opener), upto, around.kind))
-        return upto if around.found == GOES_ON else self._known(around.found, upto)
-
-    def _known(self, what: int, at: int) -> int:
-        """A block that may be quoted is a call or text (`what`), as was detected at `at`. Returns the position to
-        continue at."""
-        around, buffer = self._around, self._buffer
-        assert around is not None
-        self._around, self._behind, self._in_block = None, False, False
-        at += buffer.gather()
-        if what == IS_CALL:
-            return self._judge_all(around, at)
-        self._pass_by(around, at)
-        return buffer.start
-
-    def _pass_by(self, around: Surroundings, at: int) -> None:
-        """Makes the text up to `at` be read again as text: quoted blocks, mentioned framing, or a false opener."""
-        prose, behind = self._prose, self._buffer.start + 1
-        if around.kind == FRAMED:  # the text after it was only examined
-            at = self._buffer.start + around.blocks[-1].end
-        prose.mute(max(at, behind) if around.blocks else behind)
-        if self._block.untaught:
-            prose.quiet = max(prose.quiet, at)
-
-    def _judge_all(self, around: Surroundings, upto: int) -> int:
-        """Asks the policy about blocks that are not quoted. Text around blocks in a fence of their own is removed with
-        them."""
-        data, start = self._buffer.data, self._buffer.start
-        at, vanishes = start, False
-        for block in around.blocks:
-            decision = block.judge()
-            begin, end = start + block.start, start + block.end
-            recognised = bool(decision.calls) or decision.drop
-            if vanishes or recognised:
-                self._tell(at, begin, "framing")
-            self._tell(begin, end, "framing" if block.judge is dropped else "block", decision)
-            if self._block.untaught and not recognised:
-                self._prose.mute(upto)
-                return start
-            if decision.error is not None:
-                self._stop_with(decision.error)
-                return upto
-            if not (vanishes or recognised):
-                self._say_all(data[at:begin], None)
-            if recognised:
-                if block.inner:
-                    self._output.join_section()
-                self._give(decision, data[begin:end], block.family)
-            else:
-                self._say_all(data[begin:end], decision.replacement)
-            self._output.fresh = False
-            at, vanishes = end, recognised
-        if around.kind != ALONE:
-            return at
-        if vanishes:
-            self._tell(at, upto, "framing")
-        else:
-            self._say_all(data[at:upto], None)
-        return upto
-
-    def _say_all(self, raw: bytes, replacement: str | None) -> None:
-        """Sends text that was read as a block, or stands around one."""
-        if raw:
-            self._prose.pass_text(raw)
-            self._output.say(raw.decode() if replacement is None else valid_text(replacement))
-
-    def _settle_live(self, live: LiveCalls, decision: Decision) -> None:
-        error, more = live.settle(decision)
-        if error is not None:
-            self._stop_with(error)
-            return
-        self._output.give_calls(more, "")
-        self._prose.edge()
-        self._output.after = True
-        assert self._block.form is not None
-        self._choose(self._block.form.syntax.family)
+        return pos
 
 
 def _forms_of(found: GrammarPlan) -> Forms:

@@ -158,7 +158,7 @@ class Prose:
             self._quoting.read(raw, 0, len(raw), self._margin)
         self._pass_line(text)
 
-    def pass_text(self, raw: bytes) -> None:
+    def pass_raw(self, raw: bytes) -> None:
         """Updates the state for a block that is text, which the caller sends."""
         if raw:
             self._quoting.read(raw, 0, len(raw), self._margin)

@@ -42,6 +42,9 @@ cdef class Forms:
     cdef bytes _begins
     cdef const unsigned char *begins
     cdef dict _forms, _openers
+    cdef tuple taught
+    cdef FormOpener loose
+    cdef bint untaught
 
     @cython.locals(made=FormOpener)
     cdef FormOpener opener(self, object opener)

@@ -77,9 +77,9 @@ class FormOpener:
 
 class Forms:
     """The syntaxes and openers of a plan. `begun` are the openers that end a short field of an untaught syntax,
-    `begins` is 1 for their first bytes."""
+    `begins` is 1 for their first bytes. `taught`, `loose` and `untaught`: see `GrammarPlan`."""
 
-    __slots__ = ("_begins", "_forms", "_openers", "begins", "begun")
+    __slots__ = ("_begins", "_forms", "_openers", "begins", "begun", "loose", "taught", "untaught")
 
     def __init__(self, plan: GrammarPlan) -> None:
         self.begun = plan.begun
@@ -89,6 +89,9 @@ class Forms:
         for syntax, nodes in plan.nodes.items():
             _fill(self._forms[syntax], nodes, self._forms)
         self._openers: dict[int, FormOpener] = {}
+        self.taught = tuple([self.opener(marker.opens) for marker in plan.taught if marker.opens is not None])
+        self.loose = None if plan.loose is None else self.opener(plan.loose)
+        self.untaught = plan.untaught
 
     def opener(self, opener: Opener) -> FormOpener:
         """Returns the opener of the plan in this form, always the same object."""
