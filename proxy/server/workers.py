@@ -351,10 +351,11 @@ class Supervisor:
 
     def _answered(self, worker: _Worker, word: Word) -> None:
         """Called when a worker has loaded or refused the configuration that it was sent last."""
-        if worker is self._trying:
+        if self._trying is not None and worker.config is self._candidate:
             if word == "refused":
                 worker.config = self._config  # which it has kept
-            self._tried(worked=word == "reloaded")
+            if worker is self._trying:
+                self._tried(worked=word == "reloaded")
         elif worker.config is not self._config:
             if self._trying is None:
                 self._send(worker, self._config)  # the configuration changed while this worker loaded another one

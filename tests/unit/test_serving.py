@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import logging
+import multiprocessing
 import os
 import re
 import signal
@@ -367,6 +368,43 @@ def test_workers_without_a_temporary_folder_do_not_start(
     config = GatewayConfig(server=ServerConfig(workers=2))
     assert Supervisor(config, lambda config, metrics, before: web.Application(), [], lambda: None).run() == 1
     assert "Read-only file system. Set TMPDIR" in caplog.text
+
+
+def test_a_late_worker_that_refuses_what_another_one_loads_gets_it_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(workers, "TRY_S", 0.0)
+
+    class Alive:
+        exitcode, pid = None, 77
+
+    old = GatewayConfig(server=ServerConfig(workers=2))
+    new = GatewayConfig(server=ServerConfig(workers=2), backends={"m": BackendConfig(kind="mock")})
+    supervisor = Supervisor(old, lambda config, metrics, before: web.Application(), [], lambda: None, lambda: new)
+    pipes = [multiprocessing.Pipe() for _ in supervisor._slots]
+    for slot, (ours, _) in zip(supervisor._slots, pipes, strict=True):
+        slot.worker = _Worker(cast(Any, Alive()), ours, old, serves=True)
+
+    def answer(number: int, word: str) -> None:
+        pipes[number][1].send(word)
+        slot = supervisor._slots[number]
+        assert slot.worker is not None
+        supervisor._receive(slot, slot.worker)
+
+    supervisor._reload()
+    late = supervisor._trying
+    assert late is not None
+    supervisor._give_up_waiting(late)
+    answer(0, "refused")
+    answer(1, "reloaded")
+    got = [[pipe.recv().backends for _ in iter(pipe.poll, False)] for _, pipe in pipes]
+    assert got == [[new.backends] * 2, [new.backends]]
+    assert "keeps its configuration" not in caplog.text
+    answer(0, "refused")
+    assert "worker 77 keeps its configuration until it is replaced" in caplog.text
+    for ours, theirs in pipes:
+        ours.close()
+        theirs.close()
 
 
 def test_an_output_that_cannot_be_written_does_not_keep_it_from_serving(monkeypatch: pytest.MonkeyPatch) -> None:
