@@ -156,8 +156,8 @@ cdef class CallScanner:
         host = None
         self._live = None
         if stream_after is not None:
-            host = LiveHost(self._buffer, self._output, self._prose, policy, stream_after)
-            self._live = (<LiveHost>host).live
+            host = LiveHost(self._buffer, self._output, self._prose)
+            self._live = LiveCalls(policy, host, stream_after)
         self._block = BlockReader(self._buffer, policy, self._live, host)
         self._spans = None if on_span is None else SpanReports(on_span, self._live)
         self._read_as(found)

@@ -125,8 +125,8 @@ class CallScanner:
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and bool(reasoning))
-        host = None if stream_after is None else LiveHost(self._buffer, self._output, self._prose, policy, stream_after)
-        self._live = None if host is None else host.live
+        host = None if stream_after is None else LiveHost(self._buffer, self._output, self._prose)
+        self._live = None if host is None or stream_after is None else LiveCalls(policy, host, stream_after)
         self._block = BlockReader(self._buffer, policy, self._live, host)
         self._spans = None if on_span is None else SpanReports(on_span, self._live)
         self._read_as(found)
