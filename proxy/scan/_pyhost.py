@@ -16,7 +16,7 @@ from .parts.sending import StringSender
 
 
 class LiveHost(StringSender):
-    """Sends streamed calls to the output; implements `toolwire.scan._grammar.CallSink`. `LiveCalls` makes the decisions."""
+    """Sends streamed calls, which `LiveCalls` decides, to the output; implements `toolwire.scan._grammar.CallSink`."""
 
     def __init__(self, buffer: Buffer, output: Output, prose: Prose) -> None:
         self._buffer = buffer
