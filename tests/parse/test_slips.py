@@ -95,7 +95,16 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
             ' value="Bergen" type="string"></parameter>', ' value="Bergen">\n</parameter>',
         )
     ),
-    ("my-model", '<invoke name="run"><parameter name="command" value="a "b" type c"/></invoke>', [("run", {"command": 'a "b" type c'})], ""),
+    *(
+        (model, f'{before}<parameter name="command" value="{value}"/>{behind}', [("run", {"command": value})], "")
+        for model, before, behind in (
+            ("qwen3.6", "<tool_call>\n<function=run>\n", "\n</function>\n</tool_call>"),
+            ("my-model", '<invoke name="run">', "</invoke>"),
+        )
+        for value in (
+            'a "b" type c', 'a" type="b', 'grep " type=x', 'x" string="true" y', '<input id="q" type="number"/>', '<input id="q" type="text">',
+        )
+    ),
     *(
         (model, f"So.\n{call}", [BERGEN], "So.")
         for model in ("glm-4.7", "qwen3.6", "my-model")
