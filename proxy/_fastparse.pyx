@@ -418,8 +418,10 @@ cdef class CallScanner:
         if block.outcome != WHOLE_BLOCK:
             return partial(self._policy.unfinished, syntax, raw[start:].decode(), block.why)
         if self._live is not None and self._live.opened is not None:
-            return partial(self._live.decide_rest, syntax, raw, start, block.body_end, block.closed, block.broken)
-        read = ended(syntax, raw, start, block.body_end, block.pieces, block.closed, block.broken)
+            return partial(
+                self._live.decide_rest, syntax, raw, start, block.body_end, block.closed, block.broken, block.more
+            )
+        read = ended(syntax, raw, start, block.body_end, block.pieces, block.closed, block.broken, block.more)
         return partial(self._policy.block, read)
 
     cdef Py_ssize_t _none(self, Py_ssize_t at) except -1:

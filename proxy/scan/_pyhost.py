@@ -16,15 +16,15 @@ from .parts.sending import StringSender
 
 
 class LiveHost(StringSender):
-    """Sends streamed calls to the output; implements `toolwire.scan._grammar.CallSink`."""
+    """Sends streamed calls, which `LiveCalls` decides, to the output; implements `toolwire.scan._grammar.CallSink`."""
 
     def __init__(self, buffer: Buffer, output: Output, prose: Prose) -> None:
         self._buffer = buffer
         self._output = output
         self._prose = prose
 
-        # `_string`: kind of the string whose text is sent without asking `LiveCalls`, `_stops`, `_sent` and `_block`:
-        # what that says of it. `_waiting`: the last bytes, which only the next delta can decide.
+        # `_string`: kind of the string whose text is sent without asking `LiveCalls`, in its call `_block`. `_stops`,
+        # `_sent`: its own. `_waiting`: the last bytes, which only the next delta can decide.
         self._string = NO_STRING
         self._stops = b""
         self._sent = bytearray()
@@ -55,8 +55,11 @@ class LiveHost(StringSender):
         self._waiting = b""
 
     def read_string(self, live: LiveCalls) -> None:
-        self._string, self._stops = live.string, live.stops
-        self._sent, self._block = live.sent, live.block
+        self._string = live.string
+        if self._string != NO_STRING:
+            self._stops = live.stops
+            self._sent = live.sent
+            self._block = live.block
 
     def send(self, buf: bytes, pos: int, end: int) -> bytes:
         if self._string == NO_STRING:

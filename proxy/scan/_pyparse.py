@@ -364,8 +364,8 @@ class CallScanner:
         if block.outcome != WHOLE_BLOCK:
             return partial(self._policy.unfinished, syntax, raw[start:].decode(), block.why)
         if live is not None and live.opened is not None:
-            return partial(live.decide_rest, syntax, raw, start, end, block.closed, block.broken)
-        read = ended(syntax, raw, start, end, block.pieces, block.closed, block.broken)
+            return partial(live.decide_rest, syntax, raw, start, end, block.closed, block.broken, block.more)
+        read = ended(syntax, raw, start, end, block.pieces, block.closed, block.broken, block.more)
         return partial(self._policy.block, read)
 
     def _none(self, at: int) -> int:
