@@ -241,7 +241,10 @@ def reading_on_offer(written: WrittenCall, known: Mapping[str, ToolSpec]) -> Wri
     tool, else `written`."""
     reading: WrittenCall | None = written
     while reading is not None and reading.name not in known:
-        if reading.alias is not None and (reading.alias in known or reading.otherwise is None):
+        tool = None if reading.alias is None else known.get(reading.alias)
+        if reading.slipped and tool is not None and tool.strict is True:
+            return reading
+        if reading.alias is not None and (tool is not None or reading.otherwise is None):
             return replace(reading, name=reading.alias)
         reading = reading.otherwise
     return written if reading is None else reading
