@@ -73,16 +73,19 @@ def extensions() -> list[Extension]:
     if flags and "-g" not in asked:
         flags.append("-g0")  # many a Python asks for debug information, which takes a third of the compiler's time
     sources = {"toolwire._fastparse": "proxy/_fastparse.pyx"}
-    types = sorted(Path("proxy/scan/fast").glob("*.pxd"))
-    _stage(sorted(Path("proxy/scan").rglob("*.pxd")))
-    for path in types:
+    types = sorted(Path("proxy/scan").rglob("*.pxd"))
+    _stage(types)
+    parts = sorted(Path("proxy/scan/fast").glob("*.pxd"))
+    for path in parts:
         sources[f"toolwire.scan.fast.{path.stem}"] = f"proxy/scan/parts/{path.stem}.py"
     modules = cythonize(
         [Extension(name, [source], extra_compile_args=flags) for name, source in sources.items()],
         include_path=[str(TYPES)],
         build_dir="build/cython",
         compiler_directives=DIRECTIVES,
-        force=any(newer(path, f"build/cython/proxy/scan/parts/{path.stem}.c") for path in types),  # it looks beside
+        force=any(  # it looks for types beside the parts only
+            newer(path, f"build/cython/proxy/scan/parts/{part.stem}.c") for path in types for part in parts
+        ),
     )
     for module in modules:
         module.optional = not REQUIRED  # set here: cythonize does not carry it over

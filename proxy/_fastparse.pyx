@@ -34,7 +34,7 @@ from functools import lru_cache
 from sys import getsizeof, maxsize
 
 from .events import BlockKind, Close, Delta, Open
-from .scan import _grammar, _plan, _pyoutline, _pystring, surroundings
+from .scan import _grammar, _plan, _pyoutline, _pystring, modes, surroundings
 from .scan._grammar import AS_TEXT, BLOCK_BYTES, too_large, valid_text
 from .scan._plan import plan
 from .scan.blocks import opening
@@ -55,6 +55,7 @@ cdef tuple STATES = _grammar.STATES
 cdef bytes FENCE = _grammar.FENCE.encode()
 cdef object TEXT_KIND = BlockKind.TEXT
 cdef object REASONING_KIND = BlockKind.REASONING
+cdef int OPEN = modes.OPEN
 cdef int IN_CODE = surroundings.CODE
 cdef int IN_STRING = surroundings.STRING
 cdef int IN_MARKS = surroundings.MARKS
@@ -138,8 +139,8 @@ cdef class CallScanner:
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and len(reasoning) > 0)
         host = live = None
         if stream_after is not None:
-            host = LiveHost(self._buffer, self._output, self._prose, policy, stream_after)
-            live = (<LiveHost>host).live
+            host = LiveHost(self._buffer, self._output, self._prose)
+            live = LiveCalls(policy, host, stream_after)
         self._block = BlockReader(self._buffer, policy, live, host)
         spans = None if on_span is None else SpanReports(on_span, live)
         self._ends = BlockEnds(
@@ -259,7 +260,7 @@ cdef class CallScanner:
         while self._ends.in_block and not self._ends.done:
             self._buffer.begin(b"")
             self._buffer.gather()
-            self._run(self._settled(self._ends.end(truncated)))
+            self._run(self._end(truncated))
         if not self._ends.done:
             self._output.finish("truncated" if truncated else "complete")
             self._ends.done = True
@@ -302,13 +303,18 @@ cdef class CallScanner:
         return self._buffer.end()
 
     cdef inline Py_ssize_t _step(self, Py_ssize_t pos) except -1:
-        cdef Prose prose = self._prose
         if self._ends.in_block:
-            return self._settled(self._ends.read(pos))
-        pos = prose.read(pos)
-        if prose.tag:
-            self._ends.tell(pos - prose.tag, pos, "text" if prose.state == TEXT else "reasoning", AS_TEXT)
-        return pos if prose.opened is None else self._settled(self._ends.open(prose.opened, pos))
+            if self._ends.behind:
+                return self._settled(self._ends.read_behind(pos))
+            pos = self._block.read(pos)
+            return pos if self._block.outcome == OPEN else self._settled(self._ends.settle(pos))
+        pos = self._prose.read(pos)
+        if self._prose.tag:
+            self._ends.tell(pos - self._prose.tag, pos, "text" if self._prose.state == TEXT else "reasoning", AS_TEXT)
+        return pos if self._prose.opened is None else self._settled(self._ends.open(self._prose.opened, pos))
+
+    cdef Py_ssize_t _end(self, bint truncated) except -1:
+        return self._settled(self._ends.end(truncated))
 
     cdef inline Py_ssize_t _settled(self, Py_ssize_t pos) except -1:
         if self._ends.chosen is not None:

@@ -35,7 +35,7 @@ from .elements import Element, element_value, read_elements, text_value
 from .json_calls import TextArguments, json_calls, quick_call, read_nearly
 from .tags import key_of, name_of, unframed
 from .untyped import ParameterTypes, Types, kind_of_value, typed_value
-from .written import ParsedArguments, UnreadableArguments, WrittenArguments, WrittenCall, object_text
+from .written import NAMESPACE, ParsedArguments, UnreadableArguments, WrittenArguments, WrittenCall, object_text
 
 MAX_PIECES: Final = 2 * MAX_VALUES
 """A block with more fields (keys and values counted separately) is malformed."""
@@ -302,7 +302,7 @@ class _Draft:
         name = name or ""
         space, _, bare = name.rpartition(":")  # Gemma writes namespaces before a name
         otherwise = WrittenCall(bare, arguments, call_id) if space and bare else None
-        return WrittenCall(name, arguments, call_id, otherwise=otherwise)
+        return WrittenCall(name, arguments, call_id, alias=name.removeprefix(NAMESPACE), otherwise=otherwise)
 
     def _elements(self, prefix: str) -> WrittenArguments:
         """Returns the arguments as elements. Text after the last value continues inside the first tag of that value."""

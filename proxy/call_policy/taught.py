@@ -160,6 +160,7 @@ class TaughtReader:
             raise
 
     def _read_call(self, written: WrittenCall, assembly: Assembly, block: Block) -> CandidateCall:
+        ended = not (block.more and written is assembly.calls[-1])
         written, tool, strict = self.named(written)
         name = written.name
         if tool is not None and is_tool_definition(written, lambda: ParameterTypes(prompt_parameters(tool)).names):
@@ -179,7 +180,7 @@ class TaughtReader:
             arguments, repaired, unwrapped = parse_arguments(written, tool, self._options, strict=strict)
             if (repaired or assembly.repaired) and is_template(block.body):
                 raise ValueError("it is a template")
-            if tool is not None and tool.kind != "custom" and not block.closed and block.pieces[-1][0] == "value":
+            if tool is not None and tool.kind != "custom" and not ended:
                 missing = ParameterTypes(prompt_parameters(tool)).required - read_json(arguments).keys()
                 if missing:
                     raise ValueError(f"it ended before {', '.join(sorted(missing))}")
@@ -240,7 +241,10 @@ def reading_on_offer(written: WrittenCall, known: Mapping[str, ToolSpec]) -> Wri
     tool, else `written`."""
     reading: WrittenCall | None = written
     while reading is not None and reading.name not in known:
-        if reading.alias is not None and (reading.alias in known or reading.otherwise is None):
+        tool = None if reading.alias is None else known.get(reading.alias)
+        if reading.slipped and tool is not None and tool.strict is True:
+            return reading
+        if reading.alias is not None and (tool is not None or reading.otherwise is None):
             return replace(reading, name=reading.alias)
         reading = reading.otherwise
     return written if reading is None else reading

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
 from ..repair.literals import json_string
@@ -34,8 +34,8 @@ class WrittenArguments(Protocol):
 @dataclass(slots=True)
 class WrittenCall:
     """A call as a model wrote it. `name` is empty if it has none. `source` is the call's own text if a block holds
-    several. `alias` is the name to try if no tool has `name` (default: without `NAMESPACE`); `otherwise` is the next
-    reading to try."""
+    several. `alias` is the name to try if no tool has `name`; `otherwise` is the next reading to try. `slipped`: no
+    format asks for the `NAMESPACE` that the name has; its alias is the name without it, but not for a strict tool."""
 
     name: str
     arguments: WrittenArguments
@@ -43,10 +43,12 @@ class WrittenCall:
     source: str | None = None
     alias: str | None = None
     otherwise: WrittenCall | None = None
+    slipped: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         if self.alias is None and self.name.startswith(NAMESPACE):
             self.alias = self.name.removeprefix(NAMESPACE)
+            self.slipped = True
 
 
 @dataclass(slots=True)

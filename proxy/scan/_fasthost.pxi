@@ -6,19 +6,17 @@ cdef class LiveHost(StringSender):
     cdef Buffer _buffer
     cdef Output _output
     cdef Prose _prose
-    cdef object live
     cdef int _string
     cdef bytes _stops, _waiting
     cdef bytearray _sent
     cdef object _block
 
-    def __cinit__(self, Buffer buffer, Output output, Prose prose, policy, stream_after):
+    def __cinit__(self, Buffer buffer, Output output, Prose prose):
         self._buffer = buffer
         self._output = output
         self._prose = prose
         self._string = NO_STRING
         self._waiting = b""
-        self.live = LiveCalls(policy, self, stream_after)
 
     def span(self, Py_ssize_t start, Py_ssize_t stop):
         """See `toolwire.scan._grammar.CallSink`."""
@@ -44,12 +42,12 @@ cdef class LiveHost(StringSender):
         self._waiting = b""
         return 0
 
-    cdef int read_string(self) except -1:
-        self._string = self.live.string
+    cdef int read_string(self, object live) except -1:
+        self._string = live.string
         if self._string != NO_STRING:
-            self._stops = self.live.stops
-            self._sent = self.live.sent
-            self._block = self.live.block
+            self._stops = live.stops
+            self._sent = live.sent
+            self._block = live.block
         return 0
 
     cdef bytes send(self, Bytes buf, Py_ssize_t pos, Py_ssize_t end):

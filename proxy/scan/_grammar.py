@@ -306,9 +306,9 @@ class Block:
     """A finished block, for the call policy. `body` is the text between opener and closer, `pieces` its fields with
     their texts in order. In a `broken` body (one that does not follow its syntax) the pieces end where it was last
     understood, and the last piece extends to the closer. `closed` is False if only closers were missing when the answer
-    ended or another block began (R6.8, option `unclosed`). `opened` is the block's first call if it was streamed early
-    (R6.13), with the arguments that were sent. If a block has several streamed calls, the policy gets each as a block
-    of its own."""
+    ended or another block began (R6.8, option `unclosed`); `more`: the answer ended where a further argument could have
+    begun. `opened` is the block's first call if it was streamed early (R6.13), with the arguments that were sent. If a
+    block has several streamed calls, the policy gets each as a block of its own."""
 
     syntax: BlockSyntax
     body: str
@@ -316,6 +316,7 @@ class Block:
     closed: bool = True
     broken: bool = False
     opened: FoundCall | None = None
+    more: bool = False
 
     @property
     def reasoning(self) -> str:

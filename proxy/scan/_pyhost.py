@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Literal
 
 from ..events import Close
-from ._grammar import BlockPolicy, FoundCall
+from ._grammar import FoundCall
 from ._pyoutput import Output
 from ._pyprose import Prose
 from ._pystring import NO_STRING, certain
@@ -16,17 +16,19 @@ from .parts.sending import StringSender
 
 
 class LiveHost(StringSender):
-    """Sends streamed calls to the output; implements `toolwire.scan._grammar.CallSink`. `live` makes the decisions."""
+    """Sends streamed calls, which `LiveCalls` decides, to the output; implements `toolwire.scan._grammar.CallSink`."""
 
-    def __init__(self, buffer: Buffer, output: Output, prose: Prose, policy: BlockPolicy, stream_after: int) -> None:
+    def __init__(self, buffer: Buffer, output: Output, prose: Prose) -> None:
         self._buffer = buffer
         self._output = output
         self._prose = prose
-        self.live = LiveCalls(policy, self, stream_after)
 
-        # `_string`: kind of the string whose text is sent without asking `live`. `_waiting`: the last bytes, which only
-        # the next delta can decide.
+        # `_string`: kind of the string whose text is sent without asking `LiveCalls`, in its call `_block`. `_stops`,
+        # `_sent`: its own. `_waiting`: the last bytes, which only the next delta can decide.
         self._string = NO_STRING
+        self._stops = b""
+        self._sent = bytearray()
+        self._block = 0
         self._waiting = b""
 
     def span(self, start: int, stop: int) -> bytes:
@@ -52,18 +54,21 @@ class LiveHost(StringSender):
         self._string = NO_STRING
         self._waiting = b""
 
-    def read_string(self) -> None:
-        self._string = self.live.string
+    def read_string(self, live: LiveCalls) -> None:
+        self._string = live.string
+        if self._string != NO_STRING:
+            self._stops = live.stops
+            self._sent = live.sent
+            self._block = live.block
 
     def send(self, buf: bytes, pos: int, end: int) -> bytes:
         if self._string == NO_STRING:
             return buf[pos:end]
-        live = self.live
         more = self._waiting + buf[pos:end]
-        used, said, waits = certain(self._string, live.stops, more)
+        used, said, waits = certain(self._string, self._stops, more)
         if said:
-            live.sent += said
-            self._output.say_argument(live.block, said.decode())
+            self._sent += said
+            self._output.say_argument(self._block, said.decode())
         self._waiting = more[used:] if waits else b""
         return b"" if waits else more[used:]
 

@@ -36,6 +36,8 @@ from ._pyoutput import Output
 from ._pyprose import Prose
 from ._pysse import SseFramer, plain_length
 from .decoding import DeltaDecoder, size_of
+from .live import LiveCalls
+from .modes import OPEN
 from .parts.block import BlockReader
 from .parts.buffer import Buffer
 from .parts.ends import BlockEnds
@@ -85,8 +87,8 @@ class CallScanner:
         self._buffer = Buffer()
         self._output = Output(trim_edges, choice, first_block)
         self._prose = Prose(self._buffer, self._output, policy, found, preopened and bool(reasoning))
-        host = None if stream_after is None else LiveHost(self._buffer, self._output, self._prose, policy, stream_after)
-        live = None if host is None else host.live
+        host = None if stream_after is None else LiveHost(self._buffer, self._output, self._prose)
+        live = None if host is None or stream_after is None else LiveCalls(policy, host, stream_after)
         self._block = BlockReader(self._buffer, policy, live, host)
         spans = None if on_span is None else SpanReports(on_span, live)
         self._ends = BlockEnds(
@@ -184,7 +186,7 @@ class CallScanner:
         while self._ends.in_block and not self._ends.done:
             self._buffer.begin(b"")
             self._buffer.gather()
-            self._run(self._settled(self._ends.end(truncated)))
+            self._run(self._end(truncated))
         if not self._ends.done:
             self._output.finish("truncated" if truncated else "complete")
             self._ends.done = True
@@ -219,11 +221,18 @@ class CallScanner:
         """Reads one stretch of text up to a block, or of a block. Returns the position to continue at."""
         ends, prose = self._ends, self._prose
         if ends.in_block:
-            return self._settled(ends.read(pos))
+            if ends.behind:
+                return self._settled(ends.read_behind(pos))
+            pos = self._block.read(pos)
+            return pos if self._block.outcome == OPEN else self._settled(ends.settle(pos))
         pos = prose.read(pos)
         if prose.tag:
             ends.tell(pos - prose.tag, pos, "text" if prose.state == TEXT else "reasoning", AS_TEXT)
         return pos if prose.opened is None else self._settled(ends.open(self._forms.opener(prose.opened), pos))
+
+    def _end(self, truncated: bool) -> int:
+        """Ends the answer inside a block, which is now the whole buffer. Returns the position to continue at."""
+        return self._settled(self._ends.end(truncated))
 
     def _settled(self, pos: int) -> int:
         """Goes on with the grammar of a call that has ended."""

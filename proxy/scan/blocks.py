@@ -28,7 +28,14 @@ def as_text() -> Decision:
 
 
 def ended(
-    syntax: BlockSyntax, raw: bytes, start: int, end: int, pieces: Sequence[Piece], closed: bool, broken: bool
+    syntax: BlockSyntax,
+    raw: bytes,
+    start: int,
+    end: int,
+    pieces: Sequence[Piece],
+    closed: bool,
+    broken: bool,
+    more: bool,
 ) -> Block:
     """Returns a finished block for the call policy. `raw` is the whole block; the body is between the offsets `start`
     and `end`."""
@@ -36,9 +43,9 @@ def ended(
     inside = [piece for piece in pieces if piece[1] <= end and piece[2] <= end]
     whole = _whole(syntax)
     if whole and len(inside) < 2:
-        return Block(syntax, body, ((whole, body),), closed, broken)
+        return Block(syntax, body, ((whole, body),), closed, broken, more=more)
     fields = ((field, raw[first : end if last == TO_CLOSER else last].decode()) for field, first, last in inside)
-    return Block(syntax, body, tuple(fields), closed, broken)
+    return Block(syntax, body, tuple(fields), closed, broken, more=more)
 
 
 @lru_cache(maxsize=256)  # a pure function of frozen values, which goes through all places

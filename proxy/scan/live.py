@@ -427,7 +427,7 @@ class LiveCalls:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def decide_rest(
-        self, syntax: BlockSyntax, raw: bytes, body_start: int, body_end: int, closed: bool, broken: bool
+        self, syntax: BlockSyntax, raw: bytes, body_start: int, body_end: int, closed: bool, broken: bool, more: bool
     ) -> Decision:
         """Returns the decision about the rest of the block `raw`, after the streamed calls that are decided already.
         The block's body is between these offsets."""
@@ -440,7 +440,7 @@ class LiveCalls:
         if syntax.whole and len(pieces) < 2 and not self.given:
             pieces = ((syntax.whole, body),)
         assert self.opened is not None
-        return self._policy.block(Block(syntax, body, pieces, closed, broken, self._sent_call(self.opened)))
+        return self._policy.block(Block(syntax, body, pieces, closed, broken, self._sent_call(self.opened), more))
 
     def _undecided(self, raw: bytes, start: int, end: int) -> str:
         """Returns the content of a field without the calls that are decided already."""

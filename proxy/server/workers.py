@@ -10,8 +10,9 @@ Rules of this module:
    failures in a row without any serving worker, the gateway exits with status 1.
 4. Workers end when the parent ends, even if it was killed, because their pipe to it closes.
 5. A new configuration is read by the parent and tried by one worker. The others get it only if that one could start it.
-   A worker that hangs does not hold up a reload: after `TRY_S` the next one tries. No worker gets another configuration
-   before it has answered about the last one, so that its pipe cannot fill up and block the parent.
+   A worker that hangs does not hold up a reload: after `TRY_S` the next one tries, unless it hangs because of this
+   configuration. No worker gets another configuration before it has answered about the last one, so that its pipe
+   cannot fill up and block the parent.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ take long to start."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-Word = Literal["serves", "reloaded", "refused", "leaves"]
-"""Messages of a worker to the parent. For each configuration that it is sent: `reloaded` or `refused`. `leaves`:
-something other than the parent told it to stop."""
+Word = Literal["serves", "loads", "reloaded", "refused", "leaves"]
+"""Messages of a worker to the parent. For each configuration that it is sent: `loads`, then `reloaded` or `refused`.
+`leaves`: something other than the parent told it to stop."""
 
 
 @dataclass(slots=True)
@@ -73,6 +74,8 @@ class _Worker:
     """The configuration that it has, or was sent last."""
     loading: bool = False
     """It has not answered yet about the configuration that it was sent last."""
+    has_begun: bool = False
+    """It has begun to load that configuration."""
     serves: bool = False
     leaves: bool = False
     ended: bool = False
@@ -114,6 +117,8 @@ class Supervisor:
         self._announced = False
         self._signals = 0
         self._hung_up = False
+        self._candidate = config
+        """The configuration that was read last, until it is refused."""
         self._trying: _Worker | None = None
         """The worker that is trying a new configuration."""
         self._late_at = 0.0
@@ -229,6 +234,8 @@ class Supervisor:
             elif word == "leaves":
                 worker.leaves = True
                 _give_up_queue(slot)
+            elif word == "loads":
+                worker.has_begun = True
             else:
                 worker.loading = False
                 self._answered(worker, word)
@@ -346,15 +353,25 @@ class Supervisor:
         self._tried(worked=not hang)  # no worker serves: new workers start with it
 
     def _give_up_waiting(self, worker: _Worker) -> None:
-        LOG.error("worker %d has not answered for %g s; another one tries the configuration", worker.process.pid, TRY_S)
+        """Has another worker try the configuration, unless it could make that one hang too."""
+        pid = worker.process.pid
+        if worker.has_begun:
+            LOG.error(
+                "worker %d has not loaded the new configuration for %g s; the others get it when it has", pid, TRY_S
+            )
+            self._trying = None
+            notify(READY)
+            return
+        LOG.error("worker %d has not answered for %g s; another one tries the configuration", pid, TRY_S)
         self._try_next()
 
     def _answered(self, worker: _Worker, word: Word) -> None:
         """Called when a worker has loaded or refused the configuration that it was sent last."""
-        if worker is self._trying:
+        if worker.config is self._candidate is not self._config:
             if word == "refused":
                 worker.config = self._config  # which it has kept
-            self._tried(worked=word == "reloaded")
+            if word == "reloaded" or worker is self._trying:
+                self._tried(worked=word == "reloaded")
         elif worker.config is not self._config:
             if self._trying is None:
                 self._send(worker, self._config)  # the configuration changed while this worker loaded another one
@@ -368,6 +385,7 @@ class Supervisor:
         if worked:
             apply_logging(self._config, self._candidate)
             self._config = self._candidate
+        self._candidate = self._config
         for worker in self._serving():
             if worker.config is not self._config:
                 self._send(worker, self._config)
@@ -381,7 +399,7 @@ class Supervisor:
             worker.pipe.send(config)
         except OSError:
             return False
-        worker.config, worker.loading = config, True
+        worker.config, worker.loading, worker.has_begun = config, True, False
         return True
 
     # --- stopping ---------------------------------------------------------------------------------------------------
@@ -427,6 +445,7 @@ def _listen_to_parent(parent: Connection, stop: Callable[[], None], reload: Call
             loop.remove_reader(parent.fileno())
             stop()
             return
+        _send_word(parent, "loads")
         reload(Reload(lambda: config, lambda problem: _send_word(parent, "refused" if problem else "reloaded")))
 
     loop.add_reader(parent.fileno(), hear)

@@ -27,6 +27,7 @@ ERRORS: dict[str, list[tuple[Any, int]]] = {
     CHAT: [
         ({"id": "x", "choices": None, **BILL}, 502),
         ({"id": "x", "choices": [], **BILL}, 502),
+        ({"id": "x", "choices": "none", **BILL}, 502),
         ({"id": "x", "choices": [], "base_resp": {"status_code": 429, "status_msg": "slow down"}}, 429),
         ({"result": {"response": "Hello"}, "success": True, "errors": []}, 502),
         (resource(), 502),
@@ -38,6 +39,8 @@ ERRORS: dict[str, list[tuple[Any, int]]] = {
     RESPONSES: [
         ({**resource(), "status": "failed"}, 502),
         ({**resource(FIRST), "status": "cancelled"}, 502),
+        ({**resource(FIRST), "status": "incomplete", "incomplete_details": {"reason": "error"}}, 502),
+        ({**resource(FIRST), "output": "none"}, 502),
         ({**resource(), "status": "queued"}, 502),
         (resource({**FIRST, "name": None}), 502),
         (choice(), 502),

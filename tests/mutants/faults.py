@@ -180,8 +180,8 @@ FAULTS: Final = (
         "of several citations of a text only the last is kept", MESSAGES,
     ),
     Fault(
-        "messages-null-counts", "proxy/protocols/messages/reader.py",
-        " for key, value in usage.items() if value is not None)", " for key, value in usage.items())",
+        "messages-null-counts", "proxy/protocols/shared/numbers.py",
+        "if count or (count is not None and key not in counts)", "if True",
         "a null at the end takes counts away that were known at the start", MESSAGES,
     ),
     Fault(
@@ -907,9 +907,9 @@ FAULTS: Final = (
         "a server is asked in vain again and again", ("tests/e2e/test_lessons.py",),
     ),
     Fault(
-        "counts-of-nothing", "proxy/pipeline/paths/relay.py",
-        "if count or (count is not None and name not in counts)", "if True",
-        "a count that is null takes the place of one", ("tests/unit/test_counted_frames.py",),
+        "counts-of-nothing", "proxy/protocols/shared/numbers.py",
+        "if count or (count is not None and key not in counts)", "if count is not None",
+        "a count of 0 takes the place of one", ("tests/unit/test_counted_frames.py",),
     ),
     Fault(
         "stops-nobody-names", "middlewares/transformation.py",

@@ -428,7 +428,7 @@ def test_what_a_value_is_is_asked_a_bounded_number_of_times(value: str) -> None:
     """What is read here is the same code for both scanners; the Python one lets its policy be replaced."""
     options = route_options(argument_streaming=0, recognise="taught")
     scanner = cast(CallScanner, open_scanner("glm47", ["f"], options=options, scanner=CallScanner))
-    live = scanner._live
+    live = scanner._ends._live
     assert live is not None
     Counting.asked = 0
     live._policy.opening = lambda *_: Counting(FoundCall("f", "call_1", ""))  # type: ignore[method-assign]

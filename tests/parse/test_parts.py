@@ -17,7 +17,7 @@ from toolwire.scan.parts.json import ObjectReader
 FOLDER = Path(toolwire.scan.__file__).parent
 ONE_TEXT = (
     *("parts.buffer", "parts.forms", "parts.quoting", "parts.json", "parts.code"),
-    *("parts.sending", "parts.fields", "parts.block"),
+    *("parts.sending", "parts.fields", "parts.block", "parts.ends"),
 )
 PARTS = (
     *("_pyoutput", *ONE_TEXT[:3], "_pyprose", "_pystring", *ONE_TEXT[3:6], "_pyhost", *ONE_TEXT[6:]),

@@ -36,6 +36,7 @@ def dsml(bar: str, word: str = "tool_calls", r: str = "") -> str:
 INVOKE = '<invoke name="run">\n<parameter name="command">ls -l</parameter>\n</invoke>'
 HERMES = '<tool_call>\n{"name":"look_up","arguments":{"place":"Bergen"}}\n</tool_call>'
 QUOTE = '<|"|>'
+DAYS = ("look_up", {"days": 2})
 TWO_DAYS = ("look_up", {"place": "Bergen", "days": 2})
 K2 = 'functions.run:0<|tool_call_argument_begin|>{"command":"ls -l"}<|tool_call_end|>'
 QWEN2 = '✿FUNCTION✿: run\n✿ARGS✿: {"command":"ls -l"}\n'
@@ -94,7 +95,16 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
             ' value="Bergen" type="string"></parameter>', ' value="Bergen">\n</parameter>',
         )
     ),
-    ("my-model", '<invoke name="run"><parameter name="command" value="a "b" type c"/></invoke>', [("run", {"command": 'a "b" type c'})], ""),
+    *(
+        (model, f'{before}<parameter name="command" value="{value}"/>{behind}', [("run", {"command": value})], "")
+        for model, before, behind in (
+            ("qwen3.6", "<tool_call>\n<function=run>\n", "\n</function>\n</tool_call>"),
+            ("my-model", '<invoke name="run">', "</invoke>"),
+        )
+        for value in (
+            'a "b" type c', 'a" type="b', 'grep " type=x', 'x" string="true" y', '<input id="q" type="number"/>', '<input id="q" type="text">',
+        )
+    ),
     *(
         (model, f"So.\n{call}", [BERGEN], "So.")
         for model in ("glm-4.7", "qwen3.6", "my-model")
@@ -102,6 +112,15 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
             "<tool_call>look_up\n<arg_key>place</arg_key>\n<arg_value>Bergen</arg_value>\n",
             "<tool_call>\n<function=look_up>\n<parameter=place>\nBergen\n</parameter>",
             '<minimax:tool_call>\n<invoke name="look_up">\n<parameter name="place">Bergen</parameter>\n',
+        )
+    ),
+    *(  # with its own closer a call is whole, and what it lacks is the client's to see
+        ("qwen3.6", f"<tool_call>\n<function=look_up>\n<parameter=days>\n2\n</parameter>\n{behind}", calls, "")
+        for behind, calls in (
+            ("</function>", [DAYS]),
+            ("</function>\n</tool", [DAYS]),
+            ("</function>\n<tool_call>\n<function=now>\n</function>\n</tool_call>", [DAYS, NOW]),
+            ("<tool_call>\n<function=now>\n</function>\n</tool_call>", [DAYS, NOW]),
         )
     ),
     ("my-model", '<invoke name="now"/>', [NOW], ""),

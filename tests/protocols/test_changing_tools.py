@@ -7,6 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.cases import every
+from toolwire.errors import ClientFault
 from toolwire.model import ModelRequest, ToolSpec
 from toolwire.protocols.messages.protocol import MessagesProtocol
 from toolwire.protocols.messages.request import changes_in, in_force
@@ -63,6 +65,17 @@ def test_a_tool_is_added_and_taken_away() -> None:
     away, back = said("tool_removal", reference("ToolSearch")), said("tool_addition", reference("ToolSearch"))
     assert names(HI, away, back, tools=[SEARCH]) == ["ToolSearch"]
     assert names(HI, said("tool_addition", reference("late")), tools=[SEARCH, LATE]) == ["ToolSearch", "late"]
+
+
+@every("wrong", [{"input_schema": 7}, {"input_schema": [1]}, {"description": 7}, {"strict": "yes"}])
+def test_a_definition_that_is_none_is_the_clients_fault(wrong: dict[str, Any]) -> None:
+    definition = {"type": "tool_definition", "definition": {"name": "new", "input_schema": {}, **wrong}}
+    summary = {"type": "compaction", "content": "x", "tool_changes": [{"type": "tool_addition", "tool": definition}]}
+    for message in (said("tool_addition", definition), {"role": "user", "content": [summary]}):
+        with pytest.raises(ClientFault) as caught:
+            read(HI, message, tools=[SEARCH])
+        [field] = wrong
+        assert (caught.value.code, f"'{field}'" in caught.value.message) == ("invalid_type", True)
 
 
 @pytest.mark.parametrize("role", ["user", "assistant"])

@@ -300,6 +300,27 @@ def test_a_whole_answer_with_everything() -> None:
     assert same(accumulate(write(unfold(reply), WriteOptions(request=request, created=1)))) == same(stripped(REPLY))
 
 
+@every(
+    ("first", "last", "counts"),
+    [
+        ({"input_tokens": 0, "output_tokens": 0}, {"output_tokens": 5}, (0, 5, 0)),
+        ({"input_tokens": 0, "cache_read_input_tokens": 9}, {"output_tokens": 5}, (9, 5, 9)),
+        ({"input_tokens": 0, "cache_read_input_tokens": 9}, {"output_tokens": 0}, (9, 0, 9)),
+        ({"input_tokens": 9, "output_tokens": 1}, {"input_tokens": 0, "output_tokens": 5}, (9, 5, 0)),
+        ({"input_tokens": 9, "output_tokens": 1}, {"output_tokens": 0}, (9, 1, 0)),
+        ({"input_tokens": 0, "output_tokens": 0}, {"output_tokens": 0}, None),
+    ],
+)
+def test_a_count_of_0_is_one_beside_others(first: Any, last: Any, counts: Any) -> None:
+    """The prompt came from a cache, or a server counts nothing in one of its frames."""
+    start, end = frame("message_start", message={"usage": first}), {"delta": {"stop_reason": "end_turn"}, "usage": last}
+    finish = read(start + frame("message_delta", **end) + frame("message_stop"))[-1]
+    assert isinstance(finish, Finish)
+    for usage in (finish.usage, MESSAGES.read_usage({**first, **{k: v for k, v in last.items() if v}})):
+        got = None if usage is None else (usage.input_tokens, usage.output_tokens, usage.cached_tokens)
+        assert got == counts
+
+
 def test_what_nobody_knows_is_kept() -> None:
     odd = frame("new_event", x=1)
     events = read(frame("message_start", message={}) + odd + frame("message_delta", delta={"stop_reason": "end_turn"}))

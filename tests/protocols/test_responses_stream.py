@@ -172,7 +172,7 @@ def test_reasoning_of_another_server_goes_back_whole() -> None:
         assert item["summary"] == ([{"type": "summary_text", "text": "so so"}] if pieces else [])
         for event in payloads(data):
             check_event(event)
-    assert normalise(read(data)) == normalise([*events[:-1], finish("stop", Usage())])
+    assert normalise(read(data)) == normalise([*events[:-1], finish("stop", None)])
 
 
 # --- overlapping blocks, foreign items ------------------------------------------------------------------------------

@@ -43,6 +43,10 @@ COMPLETED = {"type": "response.completed", "response": {"usage": {"input_tokens"
         (ChatProtocol(), frames({**CHAT, "x_groq": {"id": "a"}}, {**CHAT, "x_groq": {"usage": COUNTS}}, DONE)),
         (ResponsesProtocol(), frames(CREATED, {**COMPLETED, "response": {"usage": COUNTS}})),
         (MessagesProtocol(), frames(MESSAGE, BLOCK, {"type": "message_delta", "usage": {"output_tokens": 4}})),
+        (
+            MessagesProtocol(),
+            frames(MESSAGE, {"type": "message_delta", "usage": {"input_tokens": 0, "output_tokens": 4}}),
+        ),
         (ResponsesProtocol(), frames(CREATED, COMPLETED)),
     ],
 )

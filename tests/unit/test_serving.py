@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import json
 import logging
+import multiprocessing
 import os
 import re
 import signal
@@ -26,6 +28,7 @@ from tests.waiting import GUARD_S, runs
 from toolwire.config import BackendConfig, GatewayConfig, ServerConfig
 from toolwire.observability.log_forms import JsonFormatter, TextFormatter
 from toolwire.server import workers
+from toolwire.server.hosting import AppFactory
 from toolwire.server.process import SWITCH_S
 from toolwire.server.serving import _print, base_url
 from toolwire.server.sockets import bind, bind_shared, close, reserve
@@ -367,6 +370,85 @@ def test_workers_without_a_temporary_folder_do_not_start(
     config = GatewayConfig(server=ServerConfig(workers=2))
     assert Supervisor(config, lambda config, metrics, before: web.Application(), [], lambda: None).run() == 1
     assert "Read-only file system. Set TMPDIR" in caplog.text
+
+
+class Reloading:
+    """A supervisor of two workers that has just sent the configuration `new` to the first of them. `answer` sends a
+    word of a worker; `got` are the configurations that a worker was sent since the last look."""
+
+    old = GatewayConfig(server=ServerConfig(workers=2))
+    new = GatewayConfig(server=ServerConfig(workers=2), backends={"m": BackendConfig(kind="mock")})
+
+    def __init__(self) -> None:
+        class Alive:
+            exitcode, pid = None, 77
+
+        create: AppFactory = lambda config, metrics, before: web.Application()  # noqa: E731
+        self.supervisor = Supervisor(self.old, create, [], lambda: None, lambda: self.new)
+        self._pipes = [multiprocessing.Pipe() for _ in self.supervisor._slots]
+        for slot, (ours, _) in zip(self.supervisor._slots, self._pipes, strict=True):
+            slot.worker = _Worker(cast(Any, Alive()), ours, self.old, serves=True)
+        self.supervisor._reload()
+
+    def wait_no_longer(self) -> None:
+        assert self.supervisor._trying is not None
+        self.supervisor._give_up_waiting(self.supervisor._trying)
+
+    def answer(self, number: int, word: str) -> None:
+        self._pipes[number][1].send(word)
+        slot = self.supervisor._slots[number]
+        assert slot.worker is not None
+        self.supervisor._receive(slot, slot.worker)
+
+    def got(self, number: int) -> list[str]:
+        pipe = self._pipes[number][1]
+        return ["new" if pipe.recv().backends else "old" for _ in iter(pipe.poll, False)]
+
+    def end(self) -> None:
+        for pipe in itertools.chain(*self._pipes):
+            pipe.close()
+
+
+@pytest.fixture
+def reloading() -> Iterator[Reloading]:
+    made = Reloading()
+    yield made
+    made.end()
+
+
+def test_a_late_worker_that_refuses_what_another_one_loads_gets_it_again(
+    reloading: Reloading, caplog: pytest.LogCaptureFixture
+) -> None:
+    reloading.wait_no_longer()
+    reloading.answer(0, "refused")
+    reloading.answer(1, "reloaded")
+    assert (reloading.got(0), reloading.got(1)) == (["new", "new"], ["new"])
+    assert "keeps its configuration" not in caplog.text
+    reloading.answer(0, "refused")
+    assert "worker 77 keeps its configuration until it is replaced" in caplog.text
+
+
+def test_a_late_worker_that_loads_what_another_one_tries_has_shown_that_it_works(reloading: Reloading) -> None:
+    """Else workers that are slow to load would try it in turns for ever."""
+    reloading.wait_no_longer()
+    reloading.answer(0, "reloaded")
+    assert reloading.supervisor._trying is None
+    reloading.answer(1, "reloaded")
+    assert (reloading.got(0), reloading.got(1)) == (["new"], ["new"])
+    assert reloading.supervisor._config.backends
+
+
+def test_a_configuration_that_makes_a_worker_hang_reaches_no_other(
+    reloading: Reloading, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If it was only slow, the others get it as soon as the first one has it."""
+    reloading.answer(0, "loads")
+    reloading.wait_no_longer()
+    assert "the others get it when it has" in caplog.text
+    assert reloading.supervisor._trying is None, "another reload is possible"
+    assert reloading.got(1) == []
+    reloading.answer(0, "reloaded")
+    assert (reloading.got(0), reloading.got(1)) == (["new"], ["new"])
 
 
 def test_an_output_that_cannot_be_written_does_not_keep_it_from_serving(monkeypatch: pytest.MonkeyPatch) -> None:

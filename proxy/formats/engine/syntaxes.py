@@ -85,15 +85,21 @@ def _attribute(parameter: str, base: int, then: int) -> tuple[Node, ...]:
         (
             *(replace(end, literal=f"{quote}{end.literal}") for end in tag_ends),
             Branch(literal=f"{quote} />", then=then),
-            *(Branch(literal=f"{quote} {key}=", read="word", then=base + 2) for key in _FURTHER_ATTRIBUTES),
+            *(
+                Branch(literal=f"{quote} {key}={quote}{word}{quote}", then=base + 2)
+                for key, word in _FURTHER_ATTRIBUTES
+            ),
         )
         for quote in "\"'"
     )
     return (values, *ends, tag_ends, (Branch(literal=f"</{parameter}>", then=then),))
 
 
-_FURTHER_ATTRIBUTES: Final = ("type", "string")
-"""Attributes that models write after a value in a tag."""
+_FURTHER_ATTRIBUTES: Final = (
+    *(("type", name) for name in ("string", "integer", "number", "boolean", "array", "object", "null")),
+    *(("string", word) for word in ("true", "false")),
+)
+"""Attributes that models write after a value in a tag, with their words: any others may be part of the value."""
 
 
 _WRONG_CLOSERS: Final = ("\n</param>", "\n</arg>", "\n</arg_value>")

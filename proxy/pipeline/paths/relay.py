@@ -29,6 +29,7 @@ from ...model import Usage
 from ...protocols.base import ServerSide
 from ...protocols.shared.ends import UNUSUAL_END
 from ...protocols.shared.noise import LEFT_OUT, Note, ignore_note, of_text
+from ...protocols.shared.numbers import add_counts
 from ...protocols.shared.server_errors import error_in
 from ...protocols.shared.sse_reader import FRAME_END, is_done, is_whole, lacks_blank_lines
 from ...protocols.shared.wire import dump, empty_answer_fault, load
@@ -272,8 +273,8 @@ class Relay:
 
 
 def counted(protocol: ServerSide, frames: bytes) -> Usage | None:
-    """Returns the token counts in complete frames, the last value of each; None if there are none. Never raises: such
-    frames may be sent even if they are odd."""
+    """Returns the token counts in complete frames, the last value of each that is not 0; None if there are none. Never
+    raises: such frames may be sent even if they are odd."""
     counts: dict[str, Any] = {}
     for _, frame in SseFramer(len(frames)).feed(frames):
         try:
@@ -286,9 +287,7 @@ def counted(protocol: ServerSide, frames: bytes) -> Usage | None:
         inside = choices if isinstance(choices, list) else ()
         for place in (*inside, *said.values(), said):  # `message`, `response`, Moonshot's choices, Groq's `x_groq`
             if isinstance(place, dict) and isinstance(usage := place.get("usage"), dict):
-                counts |= {
-                    name: count for name, count in usage.items() if count or (count is not None and name not in counts)
-                }
+                add_counts(counts, usage)
     return protocol.read_usage(counts) if counts else None
 
 

@@ -41,10 +41,11 @@ from ..transforms.sealing import seal_reply
 
 JSON: Final = "application/json"
 
-_STATUSES: Final = (None, "completed", "incomplete")
-"""Statuses of an answer that is no error."""
-_SUSPICIOUS: Final = re.compile(rb'"error" ?: ?[{"]|"name" ?: ?(?:null|"")|' + UNUSUAL_END)
-"""Matches an error in a choice, a call without a name, and a finish reason that may mean an error."""
+_STATUSES: Final = (None, "completed")
+"""Statuses of an answer that is no error. One that is `incomplete` may be one, by its reason."""
+_SUSPICIOUS: Final = tuple(map(re.compile, (rb'"error" ?: ?[{"]', rb'"name" ?: ?(?:null|"")', UNUSUAL_END)))
+"""Patterns of an error in a choice, a call without a name, and a finish reason that may mean an error. Three, since a
+search for a literal beginning takes a fifth of the time of one for alternatives."""
 
 
 async def body_of(exchange: Exchange, reply: Reply) -> bytes:
@@ -178,11 +179,13 @@ def _read_leniently(body: bytes) -> Any:
 def _is_suspicious(protocol: ServerSide, value: Mapping[str, Any], body: bytes) -> bool:
     """Returns True for a whole answer that may hold an error, or nothing but calls without a name (R29.2). Such an
     answer is read, and fails as one that is converted."""
-    if value.get("error") or _SUSPICIOUS.search(body) is not None:
+    error, nameless, end = _SUSPICIOUS
+    if value.get("error") or error.search(body) or nameless.search(body) or end.search(body):
         return True
     if protocol.any_frames:
         return "choices" not in value and error_in(value) is not None
-    return not value.get(protocol.items_in or "choices") or value.get("status") not in _STATUSES
+    items = value.get(protocol.items_in or "choices")
+    return not items or type(items) is not list or value.get("status") not in _STATUSES
 
 
 def _read(wire: WireSource, body: bytes) -> ModelReply | GatewayError:

@@ -27,7 +27,7 @@ from ..shared import noise
 from ..shared.call_deltas import CallDelta, new_call_id
 from ..shared.client_tools import TOOLSET
 from ..shared.ends import cut_off_reason, read_end
-from ..shared.numbers import MAX_CHOICES, MAX_PARTS, index_of, too_many
+from ..shared.numbers import MAX_CHOICES, MAX_PARTS, add_counts, index_of, too_many
 from ..shared.sse_reader import SseReader
 from ..shared.wire import dump, fields_in, load, nameless_call_fault, rest_of
 from .blocks import CALL, PROTOCOL, REDACTED, TEXT, THINKING, block_extra
@@ -107,7 +107,7 @@ class MessagesReader(SseReader):
 
     def _count(self, usage: Any) -> None:
         if isinstance(usage, dict):
-            self._counts.update((key, value) for key, value in usage.items() if value is not None)
+            add_counts(self._counts, usage)
 
     def _message_delta(self, value: Mapping[str, Any]) -> None:
         self._start(None)

@@ -118,7 +118,7 @@ def read_usage(usage: Any) -> Usage | None:
     cached, stored = usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")
     details = usage.get("output_tokens_details")
     reasoning = details.get("thinking_tokens") if isinstance(details, dict) else None
-    plain = usage_of(usage.get("input_tokens"), 0, cached=cached, stored=stored, reasoning=0)
+    plain = usage_of(usage.get("input_tokens"), 1, cached=cached, stored=stored)  # 1, as 0 and 0 are no counts
     if plain is None:
         return None
     total = plain.input_tokens + plain.cached_tokens + plain.cache_write_tokens

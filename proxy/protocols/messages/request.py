@@ -101,7 +101,7 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
         listed = body["tools"]
         tools = new_set(listed, PROTOCOL, with_distinct_names(chain.from_iterable(map(_read_tool, listed))))
     if past is not None or any(word in raw for word in CHANGES):
-        tools = in_force(tools, changes_in(items, past), _read_tool)
+        tools = in_force(tools, changes_in(items, past), _read_definition)
     notes, system = _read_system(body.get("system"), past)
     choice = body.get("tool_choice") or EMPTY
     return ModelRequest(
@@ -248,6 +248,18 @@ def _read_tool(tool: Mapping[str, Any]) -> tuple[ToolSpec, ...]:
         return (function,)
     hosted = ToolSpec(name if isinstance(name, str) else str(kind), kind="hosted", extra={PROTOCOL: tool})
     return client_tools(tool) or (hosted,)
+
+
+def _read_definition(tool: Mapping[str, Any]) -> tuple[ToolSpec, ...]:
+    """Returns the tool that a message adds. Raises `ClientFault` for a field of the wrong type: the schema describes
+    only those of `tools`."""
+    kinds = (("description", str, "a string"), ("input_schema", Mapping, "an object"), ("strict", bool, "a boolean"))
+    for field, kind, word in kinds:
+        value = tool.get(field)
+        if value is not None and not isinstance(value, kind):
+            message = f"Invalid '{field}' of a tool in 'messages': expected {word} or null, got {quote(value)}."
+            raise ClientFault(message, code="invalid_type", param="messages")
+    return _read_tool(tool)
 
 
 def _function(tool: Mapping[str, Any]) -> ToolSpec | None:

@@ -88,6 +88,12 @@ def with_rest(written: dict[str, Any], rest: Mapping[str, Any]) -> dict[str, Any
     return written
 
 
+def add_counts(counts: dict[str, Any], usage: Mapping[str, Any]) -> None:
+    """Adds the counts of a further `usage` object of one answer to those before it, which they replace, unless they are
+    null or 0: some servers count nothing in their last frame."""
+    counts.update((key, count) for key, count in usage.items() if count or (count is not None and key not in counts))
+
+
 def usage_of(
     prompt: Any, answer: Any, *, cached: Any = None, stored: Any = None, reasoning: Any = None, extra: Extra = EMPTY
 ) -> Usage | None:

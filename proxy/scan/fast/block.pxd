@@ -25,7 +25,7 @@ cdef class BlockReader:
     cdef int state, outcome
     cdef bytes opener, closer
     cdef Form form
-    cdef bint untaught, loose, inner, closed, broken
+    cdef bint untaught, loose, inner, closed, broken, more
     cdef list pieces
     cdef Py_ssize_t body_end, head
     cdef int _around

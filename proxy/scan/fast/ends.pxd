@@ -24,7 +24,6 @@ cdef class BlockEnds:
     cdef Py_ssize_t open(self, FormOpener opener, Py_ssize_t at) except -1
     @cython.locals(opener=FormOpener)
     cdef tuple _openers(self)
-    cdef Py_ssize_t read(self, Py_ssize_t pos) except -1
     cdef Py_ssize_t end(self, bint truncated) except -1
     @cython.locals(outcome=cython.int)
     cdef Py_ssize_t settle(self, Py_ssize_t upto) except -1
@@ -52,7 +51,7 @@ cdef class BlockEnds:
     @cython.locals(block=BlockReader, start=Py_ssize_t)
     cdef Py_ssize_t _weighed(self, Py_ssize_t upto) except -1
     @cython.locals(upto=Py_ssize_t, opener=FormOpener)
-    cdef Py_ssize_t _read_behind(self, Py_ssize_t pos) except -1
+    cdef Py_ssize_t read_behind(self, Py_ssize_t pos) except -1
     cdef Py_ssize_t _known(self, int what, Py_ssize_t at) except -1
     @cython.locals(behind=Py_ssize_t)
     cdef int _pass_by(self, object around, Py_ssize_t at) except -1

@@ -61,16 +61,16 @@ class BlockReader:
     """Reads one block after another.
 
     `state` is one of `LEAD` to `HELD`. `outcome` is set when the block ends at the returned position; then all of it is
-    in the buffer. The body of a `WHOLE_BLOCK` ends at offset `body_end`, `closed` and `broken` are those of `Block`,
-    `pieces` are its fields with their offsets, and `head` is the offset after its opener. `why` explains an
+    in the buffer. The body of a `WHOLE_BLOCK` ends at offset `body_end`, `closed`, `broken` and `more` are those of
+    `Block`, `pieces` are its fields with their offsets, and `head` is the offset after its opener. `why` explains an
     `UNFINISHED` block.
     """
 
     __slots__ = (
         *("_around", "_beyond", "_buffer", "_closers", "_doubt", "_fence", "_fenced", "_fields", "_gap", "_limit"),
         *("_mark", "_may_end", "_node", "_policy", "_proving", "_then", "_word", "_word_at", "body_end", "broken"),
-        *("closed", "closer", "form", "head", "inner", "loose", "opener", "outcome", "pieces", "state", "untaught"),
-        "why",
+        *("closed", "closer", "form", "head", "inner", "loose", "more", "opener", "outcome", "pieces", "state"),
+        *("untaught", "why"),
     )
 
     def __init__(
@@ -95,6 +95,7 @@ class BlockReader:
         self.body_end = 0
         self.closed = False
         self.broken = False
+        self.more = False
         self.why: Why = "end"
 
         # `_node`: the current node. `_gap`: offset where it begins. `_word`: the beginning of a literal in it, at
@@ -137,6 +138,7 @@ class BlockReader:
         self._fence = opener.fence
         self._fenced = False
         self._may_end = False
+        self.more = False
         self._doubt = SURE
         self._proving = None
         self._fields.begin_block(opener, self.pieces, around != 0)
@@ -178,6 +180,7 @@ class BlockReader:
         if truncated:
             return self._unfinished(end, "truncated")
         if resting and (node.final or (self._has_content() and self._closes())):
+            self.more = not node.final
             return self._whole(end, self._word_at if self._word else end, False, False)
         if self.untaught and not self.opener and self.state == BODY and fields.kind in (JSON, CODE, LOOSE):
             self._keep(TO_CLOSER)  # perhaps no more than a bracket is missing
@@ -191,12 +194,12 @@ class BlockReader:
 
     def frames(self, upto: int) -> Framing | None:
         """Returns the kind of framing (`BlockSyntax.framing`) of the block that ended at `upto`, or None if the block
-        has other content. A section that contains only text is a `mark`."""
+        has other content, or is broken. A section that contains only text is a `mark`."""
         assert self.form is not None
         if self.outcome == FRAMING:
             kind = self.form.syntax.framing
             return kind if kind == "head" or self._buffer.offset(upto) == self.head else None
-        if self.outcome != WHOLE_BLOCK or not self.pieces:
+        if self.outcome != WHOLE_BLOCK or self.broken or not self.pieces:
             return None
         for field, _, _ in self.pieces:
             if field != "said":

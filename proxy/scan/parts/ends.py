@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class BlockEnds:
     """Opens the blocks of one answer, and acts on what `block` has read.
 
-    `in_block`: the text being read belongs to a block; `behind`: to what follows a block that may be quoted. `done`: the
-    answer has ended with an error. `chosen` is the grammar for the text from here on, if a call has shown it.
+    `in_block`: the text being read belongs to a block; `behind`: to what follows a block that may be quoted. `done`:
+    the answer has ended with an error. `chosen` is the grammar for the text from here on, if a call has shown it.
     """
 
     __slots__ = (
@@ -83,10 +83,6 @@ class BlockEnds:
     def _openers(self) -> tuple[bytes, ...]:
         assert self.forms is not None
         return tuple([opener.literal for opener in self.forms.taught])
-
-    def read(self, pos: int) -> int:
-        """Reads on in the block or behind it. Returns the position to continue at."""
-        return self._read_behind(pos) if self.behind else self.settle(self._block.read(pos))
 
     def end(self, truncated: bool) -> int:
         """Ends the answer inside the block, which is now the whole buffer. Returns the position to continue at."""
@@ -172,8 +168,8 @@ class BlockEnds:
         if block.outcome != WHOLE_BLOCK:
             return partial(self._policy.unfinished, syntax, raw[start:].decode(), block.why)
         if live is not None and live.opened is not None:
-            return partial(live.decide_rest, syntax, raw, start, end, block.closed, block.broken)
-        read = ended(syntax, raw, start, end, block.pieces, block.closed, block.broken)
+            return partial(live.decide_rest, syntax, raw, start, end, block.closed, block.broken, block.more)
+        read = ended(syntax, raw, start, end, block.pieces, block.closed, block.broken, block.more)
         return partial(self._policy.block, read)
 
     def _none(self, at: int) -> int:
@@ -282,7 +278,8 @@ class BlockEnds:
         known = around.kind == FRAMED and len(around.blocks) > 1 and block.frames(upto) != "mark"
         return self._known(IS_CALL, upto) if known else upto
 
-    def _read_behind(self, pos: int) -> int:
+    def read_behind(self, pos: int) -> int:
+        """Reads the text after a block that may be quoted. Returns the position to continue at."""
         around = self._around
         assert around is not None
         assert self.forms is not None

@@ -159,7 +159,7 @@ class FieldReader:
                 more = self._sender.rest() + more
             if whole or more:
                 self.live.pass_value(more.decode(), whole)
-                self._sender.read_string()
+                self._sender.read_string(self.live)
 
     def _pass_field(self, buf: bytes, pos: int, end: int, upto: int) -> None:
         """Passes more of another `followed` field to `live`, up to offset `upto`."""
@@ -169,7 +169,7 @@ class FieldReader:
             more = self._sender.send(buf, pos, end)
             if more:
                 self.followed = self.live.pass_field(more, upto - len(more))
-                self._sender.read_string()
+                self._sender.read_string(self.live)
 
     def _note(self, content: str | bytes, stop: int) -> None:
         """Notes content of a short block (see `LateField`); gives the block to `live` if it is long now."""
@@ -182,7 +182,7 @@ class FieldReader:
         if self._short <= 0:
             self._late = None
             self.followed = self.live.begin_long(self._pieces, late)
-            self._sender.read_string()
+            self._sender.read_string(self.live)
 
     def is_named(self) -> bool:
         """Returns True if the field is read as a short one (`name` or `word`)."""

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..live import LiveCalls
+
 
 class StringSender:
     """Sends text of strings in the arguments of a streamed call that needs no decision (R6.13). Each scanner has its
@@ -13,8 +18,8 @@ class StringSender:
         """Starts a field."""
         raise NotImplementedError
 
-    def read_string(self) -> None:
-        """Looks which string the streamed call is in now."""
+    def read_string(self, live: LiveCalls) -> None:
+        """Looks which string the call that `live` streams is in now."""
         raise NotImplementedError
 
     def send(self, buf: bytes, pos: int, end: int) -> bytes:
