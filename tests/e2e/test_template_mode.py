@@ -243,7 +243,7 @@ async def test_an_answer_is_read_as_in_prompt_mode() -> None:
 
 @every(("reason", "shown"), [("length", True), ("content_filter", False)])
 async def test_a_call_that_the_limit_of_length_cuts_off_is_text(reason: str, shown: bool) -> None:
-    """R36: as from a server that gives tools itself; a call that another end cuts off is dropped (C18)."""
+    """As from a server that gives tools itself; a call that another end cuts off is dropped (C18)."""
     cut = CALL[:-25]
     model = TemplateServer(says=f"Now.\n{CALL}\n{cut}", reason=reason)
     for path, stream, answer, _ in await every_client(model, behind, asking):

@@ -43,9 +43,16 @@ JSON: Final = "application/json"
 
 _STATUSES: Final = (None, "completed")
 """Statuses of an answer that is no error. One that is `incomplete` may be one, by its reason."""
-_SUSPICIOUS: Final = tuple(map(re.compile, (rb'"error" ?: ?[{"]', rb'"name" ?: ?(?:null|"")', UNUSUAL_END)))
-"""Patterns of an error in a choice, a call without a name, and a finish reason that may mean an error. Three, since a
-search for a literal beginning takes a fifth of the time of one for alternatives."""
+_SUSPICIOUS: Final = tuple(
+    (text, re.compile(pattern))
+    for text, pattern in (
+        (b'"error"', rb'"error" ?: ?[{"]'),
+        (b'"name"', rb'"name" ?: ?(?:null|"")'),
+        (b'_reason"', UNUSUAL_END),
+    )
+)
+"""Patterns of an error in a choice, a call without a name, and a finish reason that may mean an error, each with a text
+that it holds, which is faster to search for."""
 
 
 async def body_of(exchange: Exchange, reply: Reply) -> bytes:
@@ -179,8 +186,7 @@ def _read_leniently(body: bytes) -> Any:
 def _is_suspicious(protocol: ServerSide, value: Mapping[str, Any], body: bytes) -> bool:
     """Returns True for a whole answer that may hold an error, or nothing but calls without a name (R29.2). Such an
     answer is read, and fails as one that is converted."""
-    error, nameless, end = _SUSPICIOUS
-    if value.get("error") or error.search(body) or nameless.search(body) or end.search(body):
+    if value.get("error") or any(text in body and pattern.search(body) for text, pattern in _SUSPICIOUS):
         return True
     if protocol.any_frames:
         return "choices" not in value and error_in(value) is not None

@@ -59,7 +59,7 @@ class ScanStage(Stage):
     of length or a fault, is not emitted (R6.8). If its arguments were streamed (`stream_after`, R6.13), it is closed as
     `truncated`. If no tool is on offer, only reasoning and framing are found. `schemas` has the checkers of the tools.
     For `native` see the module. `keeps_repeats`: a later stage drops repeated calls. `shows_cut`: a call that the limit
-    of length cuts off is text (R36).
+    of length cuts off is text, an exception to C18.
     """
 
     def __init__(
