@@ -132,7 +132,7 @@ class CallPolicy:
         if self._made and not self._parallel:
             self._count("dropped_parallel")
             return DROPPED
-        if block.pieces and block.pieces[-1][0] == "said":  # and nothing after it
+        if block.pieces and block.pieces[-1][0] == "said" and not block.broken:  # and nothing after it
             return Decision(replacement=block.pieces[-1][1])
         try:
             calls = self._wanted(self._taught.read(block))

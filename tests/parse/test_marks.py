@@ -29,6 +29,12 @@ MENTIONS = [
     ("harmony", "Before a call it says <|channel|>commentary<|message|>, now and then."),
     ("inkling", "It writes <|content_text|> before text."),
     ("muse", "It is <|start|>assistant to=user<|message|> there."),
+    (
+        "plamo3",
+        "First <|plamo:begin_tool_requests:plamo|>, then <|plamo:begin_tool_request:plamo|> up to"
+        " <|plamo:end_tool_request:plamo|> each.",
+    ),
+    ("step3", "First <｜tool_calls_begin｜>, then <｜tool_call_begin｜> up to <｜tool_call_end｜> each."),
 ]
 CALL = 'function call<|role_sep|>\n{"name":"f","arguments":{}}'
 FRAMES: list[tuple[str, str, list[str]]] = [

@@ -151,8 +151,7 @@ class BlockEnds:
     def _say_before(self, chars: int) -> None:
         """Sends this many characters at the beginning of the block as text."""
         raw = self._buffer.data[self._buffer.start : self._buffer.size].decode()[:chars].encode()
-        self._prose.pass_raw(raw)
-        self._output.say_raw(raw)
+        self._say(raw, None)
         self._buffer.start += len(raw)
 
     def _judge(self, upto: int) -> Callable[[], Decision]:
