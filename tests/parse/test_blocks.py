@@ -450,13 +450,6 @@ def test_whitespace_beyond_the_limit_parts_what_follows_a_block(
     assert ("<|section_end|>" in "".join(shown)) is not follows
 
 
-@every("behind", ["", " y"])
-def test_a_broken_section_of_text_is_no_framing(twin: ModuleType, behind: str) -> None:
-    """It goes to the policy, also with text before it: a strict failure is never lost."""
-    text = f"l<|section|>n<|call|><|end|>{behind}"
-    assert read(twin, text, "headers", strict=True) == ["text:l", "!malformed_tool_arguments"]
-
-
 def test_a_word_may_end_in_what_was_held_for_another_opener(twin: ModuleType) -> None:
     """MiniMax M3's opener holds a `>`, which ends a key: where it is no opener after all, the key has ended in an
     earlier delta."""

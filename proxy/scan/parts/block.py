@@ -194,12 +194,12 @@ class BlockReader:
 
     def frames(self, upto: int) -> Framing | None:
         """Returns the kind of framing (`BlockSyntax.framing`) of the block that ended at `upto`, or None if the block
-        has other content, or is broken. A section that contains only text is a `mark`."""
+        has other content. A section that contains only text is a `mark`."""
         assert self.form is not None
         if self.outcome == FRAMING:
             kind = self.form.syntax.framing
             return kind if kind == "head" or self._buffer.offset(upto) == self.head else None
-        if self.outcome != WHOLE_BLOCK or self.broken or not self.pieces:
+        if self.outcome != WHOLE_BLOCK or not self.pieces:
             return None
         for field, _, _ in self.pieces:
             if field != "said":
