@@ -66,6 +66,19 @@ def test_links_lead_somewhere() -> None:
     assert not broken
 
 
+def test_files_that_pages_name_are_there() -> None:
+    """Without those of `CONTRIBUTING.md` that stand for any file."""
+    named = re.compile(r"`((?:bench|deploy|docs|examples|middlewares|proxy|tests)/[\w./*-]+)`")
+    examples = {"proxy/a/b.py", "middlewares/c.py"}
+    missing = [
+        f"{page}: {name}"
+        for page in PAGES
+        for name in named.findall(read(page))
+        if "NAME" not in name and name not in examples and not any(ROOT.glob(name.rstrip("/")))
+    ]
+    assert not missing
+
+
 def test_rows_stand_in_tables() -> None:
     """A row behind an empty line is a paragraph with bars."""
     loose = re.compile(r"\n\n(\|.*\|)\n(?!\|[ :|-]+\|\n)")
