@@ -45,7 +45,7 @@ MARK: Final = 1
 NUMBER: Final = 2
 PROSE_LINE: Final = 3
 CITED: Final = 4
-"""What a line begins with: nothing but indentation and list items' marks yet (`BLANK`), in or after such a mark
+"""The beginning of a line: nothing but indentation and list items' marks yet (`BLANK`), in or after such a mark
 (`MARK`) or in its `NUMBER`, anything else (`PROSE_LINE`), or `>`, a Markdown quotation (`CITED`)."""
 
 

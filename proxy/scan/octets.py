@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Final
 
 CUT: Final = 1
-"""What `fits` returns for a literal that the end of the text cuts off."""
+"""Result of `fits`: the end of the text cuts the literal off."""
 WHOLE: Final = 2
-"""What `fits` returns for a literal that is there."""
+"""Result of `fits`: the whole literal is there."""
 
 _WINDOW: Final = 256
 

@@ -113,7 +113,7 @@ OTHER_APIS = {
         ("messages", {"openai-completions": "anthropic-messages", "/v1": ""}),
     ],
 }
-"""What an agent's page says of other APIs: words of its lines, and what to write instead."""
+"""Other APIs of an agent: a label, and words of its page's lines with what to write instead."""
 
 
 def way(name: str, words: Mapping[str, str], mode: str, label: str, *, heavy: bool) -> Any:
