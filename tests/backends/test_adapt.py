@@ -70,6 +70,14 @@ FITTED: list[tuple[Capabilities, list[Message], list[tuple[str, str]]]] = [
     (Capabilities(), [SYSTEM], [("system", "s"), GO_ON]),
     (Capabilities(), [SYSTEM, CALL, RESULT], [("system", "s"), GO_ON, ("assistant", ""), ("tool", "")]),
     (Capabilities(), [USER, say("assistant", "a")], [("user", "u"), ("assistant", "a"), GO_ON]),
+    (Capabilities(), [USER, SYSTEM, say("developer", "d")], [("user", "u\n\ns\n\nd")]),
+    (Capabilities(late_system=True), [USER, SYSTEM], [("user", "u"), ("system", "s")]),
+    (Capabilities(), [USER, CALL, RESULT, SYSTEM], [("user", "u"), ("assistant", ""), ("tool", ""), ("user", "s")]),
+    (
+        Capabilities(),
+        [USER, say("assistant", "a"), SYSTEM],
+        [("user", "u"), ("assistant", "a"), ("system", "s"), GO_ON],
+    ),
     (Capabilities(continuation=True), [USER, say("assistant", "a")], [("user", "u"), ("assistant", "a")]),
     # what the server has no form for is no turn
     *((Capabilities(), [Message(role, (UNKNOWN,))], [GO_ON]) for role in ("user", "assistant")),

@@ -48,8 +48,8 @@ def missing_end(tail: bytes) -> bytes | None:
 
 
 def missing_finish(tail: bytes) -> bytes:
-    """Returns a chunk with a finish reason and the head of the last chunk in `tail` that has choices; nothing if there is
-    none."""
+    """Returns a chunk with a finish reason and the head of the last chunk in `tail` that has choices; nothing if none
+    has."""
     for _, data in reversed(SseFramer(len(tail)).feed(tail)):
         try:
             chunk = load(data)
