@@ -303,7 +303,9 @@ def test_images_of_results_follow_their_text() -> None:
     image = Image("data:image/png;base64,xx")
     asked = request(calls("a", "b"), Message("tool", (ToolResult("a", (Text("A"), image)),)), result("b"))
     parts = taught(asked).messages[-1].parts
-    assert parts == (Text(answer("a", "A[image]")), image, Text(answer("b")))
+    assert parts == (Text(answer("a", "A\n\n[image]")), image, Text(answer("b")))
+    alone = request(calls("a"), Message("tool", (ToolResult("a", (image, Text(""))),)))
+    assert taught(alone).messages[-1].parts == (Text(answer("a", "[image]")), image), "no empty text: servers refuse it"
 
 
 @given(
