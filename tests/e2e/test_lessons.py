@@ -9,10 +9,12 @@ from typing import Any
 
 import aiohttp
 
-from tests.cases import every
-from tests.e2e.conftest import gateway_before, post, serving, upstream_config
+from tests.cases import every, first_and_in_turn
+from tests.e2e.conftest import CHAT, gateway_before, post, serving, upstream_config
+from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, asking, said, says
 from tests.e2e.test_taught_together import PARSE, READ, TAUGHT, asks, bearer, no_objects
 from tests.e2e.test_tool_mode import NAMED
+from toolwire.model import ToolUse
 from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
@@ -78,6 +80,89 @@ async def test_roles_that_a_template_refuses(name: str, status: int) -> None:
         assert (await refused(server))["refused"] == {"up": {"m": {"roles": "all"}}}
     assert len(up.posts) == 3
     assert all(word["content"] in up.posts[-1].body.decode() for word in TURNS), "nothing is left out"
+
+
+def thoughtful(path: str) -> dict[str, Any]:
+    """A conversation with a thought of the model, in the words of a client."""
+    user, said = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello"}
+    if path == RESPONSES:
+        thought = {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [],
+            "content": [{"type": "reasoning_text", "text": "Hm."}],
+        }
+        return {"input": [user, thought, said, user]}
+    if path == MESSAGES:
+        blocks = [{"type": "thinking", "thinking": "Hm.", "signature": "s"}, {"type": "text", "text": "Hello"}]
+        return {"messages": [user, {"role": "assistant", "content": blocks}, user]}
+    return {"messages": [user, {**said, "reasoning_content": "Hm."}, user]}
+
+
+Field = tuple[tuple[str, ...], dict[str, dict[str, Any]], Callable[[Any], bool]]
+FIELDS: dict[str, Field] = {
+    "reasoning of earlier turns": (
+        (
+            "'messages.1' : for 'role:assistant' the following must be satisfied[('messages.1' : property "
+            "'reasoning_content' is unsupported)]",
+            '{"detail":[{"type":"extra_forbidden","loc":["body","messages",1,"assistant","reasoning_content"]}]}',
+            "Unknown parameter: 'messages[1].reasoning_content'.",
+        ),
+        {path: thoughtful(path) for path in CLIENTS},
+        lambda body: any("reasoning_content" in one for one in body["messages"]),
+    ),
+    "parallel_tool_calls": (
+        (
+            "property 'parallel_tool_calls' is unsupported",
+            'Invalid JSON payload received. Unknown name "parallel_tool_calls": Cannot find field.',
+        ),
+        {
+            CHAT: {"parallel_tool_calls": True},
+            RESPONSES: {"parallel_tool_calls": False},
+            MESSAGES: {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
+        },
+        lambda body: "parallel_tool_calls" in body,
+    ),
+    "stream_options": (
+        ("Unrecognized request argument supplied: stream_options",),
+        {CHAT: {"stream_options": {"include_usage": True}}, RESPONSES: {}, MESSAGES: {}},
+        lambda body: "stream_options" in body,
+    ),
+    "a choice that demands a call": (
+        (
+            "tool_choice 'required' is incompatible with thinking enabled",
+            "The tool_choice parameter does not support being set to required or object in thinking mode",
+        ),
+        {
+            CHAT: {"tool_choice": "required"},
+            RESPONSES: {"tool_choice": {"type": "function", "name": "read"}},
+            MESSAGES: {"tool_choice": {"type": "any"}},
+        },
+        lambda body: body.get("tool_choice", "auto") != "auto",
+    ),
+}
+"""Words of hosted services that refuse a field, requests that have it, and whether the server was sent it."""
+
+
+@every("name, path", first_and_in_turn(FIELDS, CLIENTS))
+async def test_fields_that_a_service_refuses(name: str, path: str) -> None:
+    """They are sent once. The call that is asked for comes, and no second one where one alone is wanted."""
+    words, more, has_it = FIELDS[name]
+    called = says("openai_chat", *(ToolUse(f"c{at}", "read", f'{{"path": "{at}"}}') for at in range(2)))
+    body = {**asking(path, True), "stream_options": None, **more[path]}
+    for word in words:
+        refusal = Refuse(422, word) if "detail" in word else Refuse(400, word)
+
+        def script(asked: Asked, refusal: Answer = refusal) -> Answer:
+            return refusal if has_it(asked.json) else called(asked)
+
+        async with gateway_before([script], defaults={"mode": "native"}) as (server, up):
+            for _ in range(2):
+                answer = await post(server, body, path=path)
+                alone = name == "parallel_tool_calls" and path != CHAT
+                calls = [("read", {"path": str(at)}) for at in range(1 if alone else 2)]
+                assert said(path, answer, True)[1] == calls, answer.body
+        assert [has_it(one.json) for one in up.posts] == [True, False, False], word
 
 
 @every("kind", KINDS)

@@ -45,7 +45,7 @@ from ...protocols.shared.client_tools import as_function, form_of, is_client_too
 from ...schemas.lenient import BY_NAME, DATA, complete
 from ...tolerances import NAMES
 from .base import Capabilities
-from .concessions import NONE, Concessions, Limits, fit_sampling, is_usual, reduced_capabilities
+from .concessions import NONE, Concessions, Limits, fit_sampling, is_usual, reduced_capabilities, without_refused
 from .constraints import constraint_fields
 from .fit_files import files_in, fit_files, is_sent
 from .fit_history import Tell, with_paired_results
@@ -99,6 +99,7 @@ def adapt(
     """
     if given_up is not NONE:
         takes = reduced_capabilities(takes, given_up)
+        request = without_refused(request, given_up.without, tell)
     messages = request.messages
     if kinds is None:
         kinds = kinds_of(messages, request.past)
