@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.cases import every, first_and_in_turn
+from tests.cases import every
 from tests.e2e.conftest import CHAT, gateway_before, post, serving, upstream_config
 from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, asking, said, says
 from tests.e2e.test_taught_together import PARSE, READ, TAUGHT, asks, bearer, no_objects
@@ -140,11 +140,32 @@ FIELDS: dict[str, Field] = {
         },
         lambda body: body.get("tool_choice", "auto") != "auto",
     ),
+    "max_tokens": (
+        ("Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",),
+        {CHAT: {"max_tokens": 7}, RESPONSES: {"max_output_tokens": 7}, MESSAGES: {"max_tokens": 7}},
+        lambda body: body.get("max_completion_tokens") != 7,
+    ),
+    "max_completion_tokens": (
+        ('{"detail":[{"type":"extra_forbidden","loc":["body","max_completion_tokens"],"input":7}]}',),
+        {CHAT: {"max_completion_tokens": 7}},
+        lambda body: body.get("max_tokens") != 7,
+    ),
+    "presence_penalty": (
+        ("Argument not supported on this model: presencePenalty",),
+        {CHAT: {"presence_penalty": 0.5}},
+        lambda body: "presence_penalty" in body,
+    ),
+    "reasoning_effort": (
+        ("This model does not support parameter reasoningEffort",),
+        {CHAT: {"reasoning_effort": "high"}},
+        lambda body: "reasoning_effort" in body,
+    ),
 }
-"""Words of hosted services that refuse a field, requests that have it, and whether the server was sent it."""
+"""Words of hosted services that refuse a field, requests that have it, and whether the server was sent it, or the limit
+of the answer in no other one."""
 
 
-@every("name, path", first_and_in_turn(FIELDS, CLIENTS))
+@every("name, path", [(name, path) for name, (_, bodies, _) in FIELDS.items() for path in bodies])
 async def test_fields_that_a_service_refuses(name: str, path: str) -> None:
     """They are sent once. The call that is asked for comes, and no second one where one alone is wanted."""
     words, more, has_it = FIELDS[name]

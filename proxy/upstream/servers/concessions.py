@@ -65,17 +65,27 @@ _BEFORE_CONTEXT: Final = (
 _BEHIND_INPUT: Final = ("in the messages", "input tokens", "tokens from the input", "`inputs` tokens", "prompt tokens")
 """Words that follow the token count of the prompt in an error message."""
 _WORD: Final = re.compile(r"['\"`]([a-z]+)['\"`]")
+LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
+"""The two fields of Chat for the limit of the answer. A server that refuses one takes the other."""
 _PARAMETERS: Final = {
     "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
     "top_p": re.compile(r"\btop_p\b", re.IGNORECASE),
     "top_k": re.compile(r"\btop_k\b", re.IGNORECASE),
-    "presence_penalty": re.compile(r"\bpresence_penalty\b", re.IGNORECASE),
-    "frequency_penalty": re.compile(r"\bfrequency_penalty\b", re.IGNORECASE),
+    "presence_penalty": re.compile(r"\bpresence_?penalty\b", re.IGNORECASE),
+    "frequency_penalty": re.compile(r"\bfrequency_?penalty\b", re.IGNORECASE),
     "seed": re.compile(r"\bseed\b", re.IGNORECASE),
-    "reasoning_effort": re.compile(r"\breasoning[_.]effort\b|\beffort\b", re.IGNORECASE),
+    "reasoning_effort": re.compile(r"\breasoning[_.]?effort\b|\beffort\b", re.IGNORECASE),
     "reasoning_content": re.compile(r"\breasoning_content\b(?!.{0,60}(?:\bmust be\b|\bmissing\b|\brequired\b))"),
     "parallel_tool_calls": re.compile(r"\bparallel_tool_calls\b"),
     "stream_options": re.compile(r"\bstream_options\b"),
+    **{
+        name: re.compile(
+            rf"\b(?:unsupported|unknown|unrecognized|extra_forbidden)\b.{{0,80}}\b{name}\b"
+            rf"|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported)",
+            re.IGNORECASE | re.DOTALL,
+        )
+        for name in LIMIT_FIELDS
+    },
     "tool_choice": re.compile(r"\btool_choice\b(?!.*(?:requires? --|type: '?object))", re.DOTALL),
 }
 """Fields that a server may refuse, with a pattern for their names in messages: those of `Sampling`, the reasoning of
@@ -177,6 +187,8 @@ def _has_field(name: str, request: ModelRequest) -> bool:
             return request.include_usage
         case "tool_choice":
             return request.tool_choice.forces
+        case "max_completion_tokens":
+            return request.sampling.max_tokens is not None
         case _:
             return getattr(request.sampling, name) is not None
 
@@ -273,6 +285,8 @@ def without_refused(request: ModelRequest, refused: frozenset[str], tell: Tell) 
         wanted = request.tool_choice.names
         tools = tuple(tool for tool in request.tools if wanted is None or tool.name in wanted)
         request = replace(request, tools=tools, tool_choice=ToolChoice())
+    if "max_completion_tokens" in refused:
+        request = replace(request, extra=request.extra)  # `max_tokens` is what the gateway writes
     return request
 
 
@@ -291,7 +305,7 @@ def fit_sampling(request: ModelRequest, limits: Limits, given_up: Concessions, t
     """Returns the request's sampling limited to what the server accepts; the same object if nothing changes."""
     sampling = request.sampling
     fields: dict[str, Any] = {}
-    for name in given_up.without:
+    for name in given_up.without.difference(LIMIT_FIELDS):
         if getattr(sampling, name, None) is not None:
             fields[name] = None
             tell(REFUSED, f"the model server takes no {name}")
