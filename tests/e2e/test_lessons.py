@@ -22,7 +22,9 @@ PICTURE = {"messages": [{"role": "user", "content": [{"type": "text", "text": "h
 
 
 def no_images(asked: Asked) -> Answer:
-    return Refuse(400, "this model takes no image input") if b"image_url" in asked.body else Say("ok")(asked)
+    return (
+        Refuse(404, "No endpoints found that support image input") if b"image_url" in asked.body else Say("ok")(asked)
+    )
 
 
 def no_top_k(asked: Asked) -> Answer:
@@ -132,6 +134,7 @@ FIELDS: dict[str, Field] = {
         (
             "tool_choice 'required' is incompatible with thinking enabled",
             "The tool_choice parameter does not support being set to required or object in thinking mode",
+            "No endpoints found that support the provided 'tool_choice' value.",
         ),
         {
             CHAT: {"tool_choice": "required"},
@@ -156,9 +159,14 @@ FIELDS: dict[str, Field] = {
         lambda body: "presence_penalty" in body,
     ),
     "reasoning_effort": (
-        ("This model does not support parameter reasoningEffort",),
-        {CHAT: {"reasoning_effort": "high"}},
-        lambda body: "reasoning_effort" in body,
+        (
+            "This model does not support parameter reasoningEffort",
+            '"qwen2.5:7b" does not support thinking',
+            'invalid reasoning value: \'xhigh\' (must be "high", "medium", "low", or "none")',
+            "Unsupported value: 'xhigh' is not supported with this model. Supported values are: 'low' and 'high'.",
+        ),
+        {CHAT: {"reasoning_effort": "xhigh"}},
+        lambda body: body.get("reasoning_effort") == "xhigh",
     ),
 }
 """Words of hosted services that refuse a field, requests that have it, and whether the server was sent it, or the limit
@@ -172,7 +180,8 @@ async def test_fields_that_a_service_refuses(name: str, path: str) -> None:
     called = says("openai_chat", *(ToolUse(f"c{at}", "read", f'{{"path": "{at}"}}') for at in range(2)))
     body = {**asking(path, True), "stream_options": None, **more[path]}
     for word in words:
-        refusal = Refuse(422, word) if "detail" in word else Refuse(400, word)
+        status = 422 if "detail" in word else 404 if "No endpoints" in word else 400
+        refusal = Refuse(status, word)
 
         def script(asked: Asked, refusal: Answer = refusal) -> Answer:
             return refusal if has_it(asked.json) else called(asked)

@@ -3,7 +3,8 @@ them (R5.9, R28.4).
 
 Rules:
 
-1. Only a refusal of the request itself counts (400, 413, 415, 422, 500, 501), and only if the message names the part.
+1. Only a refusal of the request itself counts (400, 413, 415, 422, 500, 501; routers answer 404), and only if the
+   message names the part.
 2. Each concession is made once. If the server names the same part again, its error goes to the client.
 3. Limits are read from the server's message. Since a message may repeat the request, a number counts only if it is
    lower than the requested one, and a word only if it is a known one.
@@ -37,7 +38,7 @@ from .fit_history import Tell
 from .fit_media import has_images
 from .upstream_errors import refuses_choice_form
 
-_STATUSES: Final = frozenset({400, 413, 415, 422, 500, 501})
+_STATUSES: Final = frozenset({400, 404, 413, 415, 422, 500, 501})
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """Levels of reasoning effort, lowest first."""
 
@@ -74,7 +75,11 @@ _PARAMETERS: Final = {
     "presence_penalty": re.compile(r"\bpresence_?penalty\b", re.IGNORECASE),
     "frequency_penalty": re.compile(r"\bfrequency_?penalty\b", re.IGNORECASE),
     "seed": re.compile(r"\bseed\b", re.IGNORECASE),
-    "reasoning_effort": re.compile(r"\breasoning[_.]?effort\b|\beffort\b", re.IGNORECASE),
+    "reasoning_effort": re.compile(
+        r"\breasoning(?:[_.]?effort| value)\b|\beffort\b|\bdoes not support thinking\b"
+        rf"|unsupported value: '(?:{'|'.join(EFFORTS)})'",
+        re.IGNORECASE,
+    ),
     "reasoning_content": re.compile(r"\breasoning_content\b(?!.{0,60}(?:\bmust be\b|\bmissing\b|\brequired\b))"),
     "parallel_tool_calls": re.compile(r"\bparallel_tool_calls\b"),
     "stream_options": re.compile(r"\bstream_options\b"),
