@@ -60,12 +60,13 @@ def place_segment(
     past: Past | None = None,
 ) -> Sequence[Message]:
     """Returns the messages of a prompt with `segment` and `reminder` in their places (if not empty), ending with a user
-    message (R5.8a). `received` are the messages of the client. `wire` is the name of the server's protocol."""
+    message (R5.8a), which only system messages may follow: the adaptation to the server places those. `received` are
+    the messages of the client. `wire` is the name of the server's protocol."""
     if segment:
         messages = placed(messages, segment, placement, past)
     if reminder and user_speaks_last(received, wire):
         messages = reminded(messages, reminder, wire)
-    last = last_visible(messages, wire)
+    last = last_visible([message for message in messages if message.role not in SYSTEM], wire)
     if last is None or last.role not in ("user", "tool"):
         messages = [*messages, Message("user", (Text(GO_ON),))]
     return messages

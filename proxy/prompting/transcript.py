@@ -382,8 +382,9 @@ class TranscriptWriter:
                 several[-1] += self._pieces(part)
             else:
                 written.append(self._other(part))
-        whole = iter(self._escaping.compose_each(several))
-        return tuple([Text(next(whole)) if part is None else part for part in written])
+        whole = map(Text, self._escaping.compose_each(several))
+        composed = [next(whole) if part is None else part for part in written]
+        return tuple([part for part in composed if type(part) is not Text or part.text])  # some servers refuse ""
 
     def _pieces(self, part: Text | str) -> Pieces:
         """Returns a text as pieces to be composed. In an attempt (a failed answer that the model is shown) the format's

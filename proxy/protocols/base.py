@@ -414,6 +414,11 @@ class ServerSide(Protocol):
         that the answer is complete; None if the stream broke off, or possibly did."""
         return None
 
+    def missing_finish(self, tail: bytes) -> bytes:
+        """Returns the frame to send before the last one of a stream whose frames show no end (`missing_end`), because
+        strict clients need it; `tail` are the last bytes. Nothing by default."""
+        return b""
+
     def read_usage(self, usage: Any) -> Usage | None:
         """Returns the token counts in this protocol's object; None if it holds none."""
         return None

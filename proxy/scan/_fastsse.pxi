@@ -5,8 +5,8 @@ cdef class SseFramer:
 
     A frame is (event name or None, data). Lines end with LF, CR or CRLF, also if a CRLF is cut. A leading BOM,
     comments, `id`, `retry` and unknown fields are dropped; several `data` lines are joined with LF; an event without
-    `data` is dropped. `frame_bytes` limits one event, including comments and unknown fields, each line end counted as
-    one byte.
+    `data` is dropped. An object in a field `error`, as older llama.cpp sends it, is the data of an event `error`.
+    `frame_bytes` limits one event, including comments and unknown fields, each line end counted as one byte.
     """
 
     cdef Py_ssize_t _limit, _size
@@ -105,7 +105,7 @@ cdef class SseFramer:
 
     cdef bint _take(self, Bytes p, Py_ssize_t size, list frames) except -1:
         cdef bytes line
-        cdef Py_ssize_t line_size, colon
+        cdef Py_ssize_t line_size, colon, value
         cdef Bytes found
         if PyByteArray_GET_SIZE(self._line) > 0:
             append(self._line, p, size)
@@ -129,17 +129,18 @@ cdef class SseFramer:
         colon = size if found == NULL else found - p
         if colon != 4 and colon != 5:
             return True
-        if colon == 4 and memcmp(p, b"data", 4) == 0:
-            colon = min(colon + 1, size)
-            if colon < size and p[colon] == c" ":
-                colon += 1
-            append(self._data, p + colon, size - colon)
+        value = min(colon + 1, size)
+        if value < size and p[value] == c" ":
+            value += 1
+        if colon == 5 and memcmp(p, b"event", 5) == 0:
+            self._name = PyBytes_FromStringAndSize(<const char *>p + value, size - value)
+        elif (colon == 4 and memcmp(p, b"data", 4) == 0) or (
+            colon == 5 and memcmp(p, b"error", 5) == 0 and value < size and p[value] == c"{"
+        ):
+            append(self._data, p + value, size - value)
             append(self._data, <Bytes>b"\n", 1)
-        elif colon == 5 and memcmp(p, b"event", 5) == 0:
-            colon = min(colon + 1, size)
-            if colon < size and p[colon] == c" ":
-                colon += 1
-            self._name = PyBytes_FromStringAndSize(<const char *>p + colon, size - colon)
+            if colon == 5:
+                self._name = b"error"
         return True
 
     cdef int _dispatch(self, list frames) except -1:

@@ -18,8 +18,8 @@ class SseFramer:
 
     A frame is (event name or None, data). Lines end with LF, CR or CRLF, also if a CRLF is cut. A leading BOM,
     comments, `id`, `retry` and unknown fields are dropped; several `data` lines are joined with LF; an event without
-    `data` is dropped. `frame_bytes` limits one event, including comments and unknown fields, each line end counted as
-    one byte.
+    `data` is dropped. An object in a field `error`, as older llama.cpp sends it, is the data of an event `error`.
+    `frame_bytes` limits one event, including comments and unknown fields, each line end counted as one byte.
     """
 
     def __init__(self, frame_bytes: int = FRAME_BYTES) -> None:
@@ -114,10 +114,13 @@ class SseFramer:
             return False
         self._size += line_size + 1
         field, _, value = line.partition(b":")
-        if field == b"data":
-            self._data += value.removeprefix(b" ") + b"\n"
-        elif field == b"event":
-            self._name = value.removeprefix(b" ")
+        value = value.removeprefix(b" ")
+        if field == b"event":
+            self._name = value
+        elif field == b"data" or (field == b"error" and value.startswith(b"{")):
+            self._data += value + b"\n"
+            if field == b"error":
+                self._name = field
         return True
 
     def _dispatch(self, frames: list[tuple[str | None, bytes]]) -> None:

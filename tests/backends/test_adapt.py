@@ -70,6 +70,14 @@ FITTED: list[tuple[Capabilities, list[Message], list[tuple[str, str]]]] = [
     (Capabilities(), [SYSTEM], [("system", "s"), GO_ON]),
     (Capabilities(), [SYSTEM, CALL, RESULT], [("system", "s"), GO_ON, ("assistant", ""), ("tool", "")]),
     (Capabilities(), [USER, say("assistant", "a")], [("user", "u"), ("assistant", "a"), GO_ON]),
+    (Capabilities(), [USER, SYSTEM, say("developer", "d")], [("user", "u\n\ns\n\nd")]),
+    (Capabilities(late_system=True), [USER, SYSTEM], [("user", "u"), ("system", "s")]),
+    (Capabilities(), [USER, CALL, RESULT, SYSTEM], [("user", "u"), ("assistant", ""), ("tool", ""), ("user", "s")]),
+    (
+        Capabilities(),
+        [USER, say("assistant", "a"), SYSTEM],
+        [("user", "u"), ("assistant", "a"), ("system", "s"), GO_ON],
+    ),
     (Capabilities(continuation=True), [USER, say("assistant", "a")], [("user", "u"), ("assistant", "a")]),
     # what the server has no form for is no turn
     *((Capabilities(), [Message(role, (UNKNOWN,))], [GO_ON]) for role in ("user", "assistant")),
@@ -121,12 +129,13 @@ def test_a_file_in_a_result_is_a_note() -> None:
     pdf = OpaquePart(
         "messages", {"type": "document", "title": "a b", "source": source, "more": ["x" * 5000, " y" * 3000]}
     )
-    result = Message("tool", (ToolResult("c", (Text("See:"), pdf)),))
+    result = Message("tool", (ToolResult("c", (Text("See:"), pdf, Text(""), pdf, Text("Then."))),))
     part = adapt(ask(USER, CALL, result), Capabilities(), wire=ChatProtocol()).messages[-1].parts[0]
     assert isinstance(part, ToolResult)
     (text,) = part.parts
     assert isinstance(text, Text)
-    assert text.text == "See:[file omitted: a b: this model takes no such files]"
+    note = "[file omitted: a b: this model takes no such files]"
+    assert text.text == f"See:\n\n{note}\n\n{note}\n\nThen."
 
 
 def test_late_system_messages_stay_where_they_are_taken() -> None:
@@ -175,8 +184,8 @@ def test_images_are_kept_dropped_or_refused() -> None:
     assert adapt(request, Capabilities(images=True)).messages == request.messages
     dropped = adapt(request, Capabilities()).messages
     assert dropped[0] is request.messages[0]
-    assert dropped[1].parts == (Text(f"a{IMAGE_OMITTED}b"),)
-    assert dropped[2].parts == (ToolResult("c", (Text(f"see{IMAGE_OMITTED}"),)),)
+    assert dropped[1].parts == (Text(f"a\n\n{IMAGE_OMITTED}\n\nb"),)
+    assert dropped[2].parts == (ToolResult("c", (Text(f"see\n\n{IMAGE_OMITTED}"),)),)
     with pytest.raises(ClientFault) as caught:
         adapt(request, Capabilities(refuse_images=True))
     assert (caught.value.status, caught.value.code, caught.value.param) == (
@@ -190,7 +199,7 @@ def test_images_are_kept_dropped_or_refused() -> None:
 def test_images_where_the_protocol_has_none_are_notes(wire: Any, role: Any) -> None:
     asked = ask(Message(role, (Text("a"), Image("data:,x"))), Message("user", (Image("data:,y"),)))
     first, user = adapt(asked, Capabilities(images=True), wire=wire).messages[-2:]
-    assert (first.text, user.parts) == (f"a{IMAGE_OMITTED}", (Image("data:,y"),))
+    assert (first.text, user.parts) == (f"a\n\n{IMAGE_OMITTED}", (Image("data:,y"),))
 
 
 def test_neighbouring_texts_are_one() -> None:

@@ -79,3 +79,13 @@ def test_law_first_bytes_tell_what_an_answer_is(way: str, body: bytes, kind: str
     answer: Any = Parts(split(body, cuts), kind)
     source = HttpSource(backend, ask(stream=way in ("pump", "batches")), cast("UpstreamAnswer", answer), CHAT)
     assert asyncio.run(read(source, way)).text == "Hello"
+
+
+@every("cut", [1, 3, 4, 8, 20])
+def test_a_field_that_nobody_knows_begins_a_stream_too(cut: int) -> None:
+    """Where the label says that it is one."""
+    backend = HttpBackend("b", BackendConfig(url="http://127.0.0.1:9"), LimitsConfig(), CHAT)
+    for way in ("pump", "batches"):
+        answer: Any = Parts(split(b"x-y: z\n\n" + STREAM, [cut]), "text/event-stream")
+        source = HttpSource(backend, ask(stream=True), cast("UpstreamAnswer", answer), CHAT)
+        assert asyncio.run(read(source, way)).text == "Hello"

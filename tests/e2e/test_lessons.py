@@ -10,9 +10,11 @@ from typing import Any
 import aiohttp
 
 from tests.cases import every
-from tests.e2e.conftest import gateway_before, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, gateway_before, post, serving, upstream_config
+from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, asking, said, says
 from tests.e2e.test_taught_together import PARSE, READ, TAUGHT, asks, bearer, no_objects
 from tests.e2e.test_tool_mode import NAMED
+from toolwire.model import ToolUse
 from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
@@ -20,7 +22,9 @@ PICTURE = {"messages": [{"role": "user", "content": [{"type": "text", "text": "h
 
 
 def no_images(asked: Asked) -> Answer:
-    return Refuse(400, "this model takes no image input") if b"image_url" in asked.body else Say("ok")(asked)
+    return (
+        Refuse(404, "No endpoints found that support image input") if b"image_url" in asked.body else Say("ok")(asked)
+    )
 
 
 def no_top_k(asked: Asked) -> Answer:
@@ -78,6 +82,117 @@ async def test_roles_that_a_template_refuses(name: str, status: int) -> None:
         assert (await refused(server))["refused"] == {"up": {"m": {"roles": "all"}}}
     assert len(up.posts) == 3
     assert all(word["content"] in up.posts[-1].body.decode() for word in TURNS), "nothing is left out"
+
+
+def thoughtful(path: str) -> dict[str, Any]:
+    """A conversation with a thought of the model, in the words of a client."""
+    user, said = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello"}
+    if path == RESPONSES:
+        thought = {
+            "type": "reasoning",
+            "id": "rs_1",
+            "summary": [],
+            "content": [{"type": "reasoning_text", "text": "Hm."}],
+        }
+        return {"input": [user, thought, said, user]}
+    if path == MESSAGES:
+        blocks = [{"type": "thinking", "thinking": "Hm.", "signature": "s"}, {"type": "text", "text": "Hello"}]
+        return {"messages": [user, {"role": "assistant", "content": blocks}, user]}
+    return {"messages": [user, {**said, "reasoning_content": "Hm."}, user]}
+
+
+Field = tuple[tuple[str, ...], dict[str, dict[str, Any]], Callable[[Any], bool]]
+FIELDS: dict[str, Field] = {
+    "reasoning of earlier turns": (
+        (
+            "'messages.1' : for 'role:assistant' the following must be satisfied[('messages.1' : property "
+            "'reasoning_content' is unsupported)]",
+            '{"detail":[{"type":"extra_forbidden","loc":["body","messages",1,"assistant","reasoning_content"]}]}',
+            "Unknown parameter: 'messages[1].reasoning_content'.",
+        ),
+        {path: thoughtful(path) for path in CLIENTS},
+        lambda body: any("reasoning_content" in one for one in body["messages"]),
+    ),
+    "parallel_tool_calls": (
+        (
+            "property 'parallel_tool_calls' is unsupported",
+            'Invalid JSON payload received. Unknown name "parallel_tool_calls": Cannot find field.',
+        ),
+        {
+            CHAT: {"parallel_tool_calls": True},
+            RESPONSES: {"parallel_tool_calls": False},
+            MESSAGES: {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
+        },
+        lambda body: "parallel_tool_calls" in body,
+    ),
+    "stream_options": (
+        ("Unrecognized request argument supplied: stream_options",),
+        {CHAT: {"stream_options": {"include_usage": True}}, RESPONSES: {}, MESSAGES: {}},
+        lambda body: "stream_options" in body,
+    ),
+    "a choice that demands a call": (
+        (
+            "tool_choice 'required' is incompatible with thinking enabled",
+            "The tool_choice parameter does not support being set to required or object in thinking mode",
+            "No endpoints found that support the provided 'tool_choice' value.",
+        ),
+        {
+            CHAT: {"tool_choice": "required"},
+            RESPONSES: {"tool_choice": {"type": "function", "name": "read"}},
+            MESSAGES: {"tool_choice": {"type": "any"}},
+        },
+        lambda body: body.get("tool_choice", "auto") != "auto",
+    ),
+    "max_tokens": (
+        ("Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",),
+        {CHAT: {"max_tokens": 7}, RESPONSES: {"max_output_tokens": 7}, MESSAGES: {"max_tokens": 7}},
+        lambda body: body.get("max_completion_tokens") != 7,
+    ),
+    "max_completion_tokens": (
+        ('{"detail":[{"type":"extra_forbidden","loc":["body","max_completion_tokens"],"input":7}]}',),
+        {CHAT: {"max_completion_tokens": 7}},
+        lambda body: body.get("max_tokens") != 7,
+    ),
+    "presence_penalty": (
+        ("Argument not supported on this model: presencePenalty",),
+        {CHAT: {"presence_penalty": 0.5}},
+        lambda body: "presence_penalty" in body,
+    ),
+    "reasoning_effort": (
+        (
+            "This model does not support parameter reasoningEffort",
+            '"qwen2.5:7b" does not support thinking',
+            'invalid reasoning value: \'xhigh\' (must be "high", "medium", "low", or "none")',
+            "Unsupported value: 'xhigh' is not supported with this model. Supported values are: 'low' and 'high'.",
+        ),
+        {CHAT: {"reasoning_effort": "xhigh"}},
+        lambda body: body.get("reasoning_effort") == "xhigh",
+    ),
+}
+"""Words of hosted services that refuse a field, requests that have it, and whether the server was sent it, or the limit
+of the answer in no other one."""
+
+
+@every("name, path", [(name, path) for name, (_, bodies, _) in FIELDS.items() for path in bodies])
+async def test_fields_that_a_service_refuses(name: str, path: str) -> None:
+    """They are sent once. The call that is asked for comes, and no second one where one alone is wanted."""
+    words, more, has_it = FIELDS[name]
+    called = says("openai_chat", *(ToolUse(f"c{at}", "read", f'{{"path": "{at}"}}') for at in range(2)))
+    body = {**asking(path, True), "stream_options": None, **more[path]}
+    for word in words:
+        status = 422 if "detail" in word else 404 if "No endpoints" in word else 400
+        refusal = Refuse(status, word)
+
+        def script(asked: Asked, refusal: Answer = refusal) -> Answer:
+            return refusal if has_it(asked.json) else called(asked)
+
+        async with gateway_before([script], defaults={"mode": "native"}) as (server, up):
+            for _ in range(2):
+                answer = await post(server, body, path=path)
+                alone = name == "parallel_tool_calls" and path != CHAT
+                calls = [("read", {"path": str(at)}) for at in range(1 if alone else 2)]
+                assert said(path, answer, True)[1] == calls, answer.body
+        assert [has_it(one.json) for one in up.posts] == [True, False, False], word
 
 
 @every("kind", KINDS)

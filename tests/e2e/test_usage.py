@@ -5,13 +5,16 @@ passed on as it is, and its answer too (R1.6)."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import orjson
 import pytest
 
+from tests.cases import every
 from tests.e2e.conftest import CHAT, function, gateway_before, post
 from tests.e2e.meaning import CLIENTS, RESPONSES
 from tests.e2e.test_cut_calls import asking
@@ -186,6 +189,31 @@ async def test_without_tools_the_servers_bytes_pass() -> None:
         whole = await post(server, {"messages": BODIES[CHAT]["messages"]})
     assert b'"usage"' not in whole.body
     assert "x-usage-source" not in whole.headers
+
+
+@every("label", [SSE, JSON])
+async def test_an_answer_in_the_other_form_has_the_servers_counts_or_no_zeros(
+    caplog: pytest.LogCaptureFixture, label: dict[str, str]
+) -> None:
+    caplog.set_level(logging.INFO, "toolwire.access")
+    now: list[Any] = [None, False]
+
+    def contrary(asked: Asked) -> Answer:
+        usage, stream = now
+        return Answer(giving(usage)(replace(asked, body=orjson.dumps({"stream": not stream}))).steps, headers=label)
+
+    async with gateway_before([contrary]) as (server, _):
+        for usage, stream, wanted in product((None, COUNTS), (False, True), (False, True)):
+            now[:] = usage, stream
+            body = {**BODY, "stream": stream, **(WANTED if stream and wanted else {})}
+            answer = await post(server, body)
+            said = [one["usage"] for one in (answer.frames()[:-1] if stream else [answer.json()]) if one.get("usage")]
+            case = (usage, stream, wanted, answer.body)
+            assert all(one["prompt_tokens"] > 0 for one in said), case
+            if usage is not None:
+                assert [one["total_tokens"] for one in said] == ([7] if wanted or not stream else []), case
+                if label is JSON and stream:
+                    assert caplog.records[-1].__dict__["fields"]["input_tokens"] == 3, case
 
 
 async def test_without_tools_but_in_the_gateways_words() -> None:

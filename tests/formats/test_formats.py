@@ -277,7 +277,7 @@ def test_results_are_plain_text_in_the_form_of_the_family(tool_format: ToolForma
     assert shown(ToolResult("x y>", (), name="get-it", is_error=True)) == "Error: "
     assert shown(ToolResult("c", (Text("error 5"),), is_error=True)) == "error 5"
     parts = (Text("see "), Image("data:x"), OpaquePart("chat", {"a": [1]}), Refusal(" no"))
-    assert shown(ToolResult("c", parts)) == 'see [image]{"a":[1]} no'
+    assert shown(ToolResult("c", parts)) == 'see \n\n[image]\n\n{"a":[1]}\n\n no'
 
 
 @every_format

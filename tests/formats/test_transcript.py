@@ -192,7 +192,7 @@ S = "SEGMENT"
     [
         ("append", ["system:A", "user:u"], ["system:A\n\nSEGMENT", "user:u"]),
         ("append", ["user:u", "developer:A", "user:v"], ["system:SEGMENT", "user:u", "developer:A", "user:v"]),
-        ("append", ["system:A", "user:u", "system:B"], ["system:A\n\nSEGMENT", "user:u", "system:B", f"user:{GO_ON}"]),
+        ("append", ["system:A", "user:u", "system:B"], ["system:A\n\nSEGMENT", "user:u", "system:B"]),
         ("append", ["assistant:a", "system:A", "user:u"], ["assistant:a", "system:A\n\nSEGMENT", "user:u"]),
         ("prepend", ["user:u", "system:A", "user:v"], ["system:SEGMENT", "user:u", "system:A", "user:v"]),
         ("separate", ["user:u", "system:A", "user:v"], ["system:SEGMENT", "user:u", "system:A", "user:v"]),
@@ -303,7 +303,9 @@ def test_images_of_results_follow_their_text() -> None:
     image = Image("data:image/png;base64,xx")
     asked = request(calls("a", "b"), Message("tool", (ToolResult("a", (Text("A"), image)),)), result("b"))
     parts = taught(asked).messages[-1].parts
-    assert parts == (Text(answer("a", "A[image]")), image, Text(answer("b")))
+    assert parts == (Text(answer("a", "A\n\n[image]")), image, Text(answer("b")))
+    alone = request(calls("a"), Message("tool", (ToolResult("a", (image, Text(""))),)))
+    assert taught(alone).messages[-1].parts == (Text(answer("a", "[image]")), image), "no empty text: servers refuse it"
 
 
 @given(
@@ -339,7 +341,7 @@ def test_instructions_of_the_client_keep_their_markers() -> None:
         says("developer", "<|im_end|> is ours as well"),
         tools=(WEATHER,),
     )
-    system, user, developer, _ = plain(taught(asked))
+    system, user, developer = plain(taught(asked))
     assert system[1].startswith("<tool_call> is ours")
     assert user[1] == "<\\tool_call>"
     assert developer[1] == "<|im_end|> is ours as well"

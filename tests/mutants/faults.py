@@ -165,7 +165,7 @@ FAULTS: Final = (
     ),
     Fault(
         "json-labelled-as-a-stream", "proxy/upstream/servers/http.py",
-        'return begin != b"" and begin not in _STREAM_BEGINS', "return False",
+        'return begin != b"" and _STREAM_BEGINS.match(begin) is None', "return False",
         "a whole answer that is labelled as a stream is lost", ODD,
     ),
     Fault(

@@ -19,7 +19,7 @@ Frame = tuple[str | None, bytes]
 
 PIECES = [
     *(b"data: a", b"data:", b"data", b"data:  b ", b"event: e", b"event", b"event:\xff", b"id: 1", b"retry: 9"),
-    b": c",
+    *(b": c", b'error: {"a": 1}', b'error:{"', b"error: e", b"error"),
 ]
 PIECES += [
     *(b"\n", b"\r", b"\r\n", b"\n\n", b"\r\r", b"\xef\xbb\xbf", b":", b" ", b"\x00"),
@@ -30,7 +30,8 @@ streams = st.lists(st.sampled_from(PIECES), max_size=20).map(b"".join)
 
 
 def standard(data: bytes) -> list[Frame]:
-    """The standard's own steps over the whole stream; the last event is given without its blank line as well."""
+    """The standard's own steps over the whole stream; the last event is given without its blank line as well, and an
+    object in a field `error` is the data of an event of that name."""
     data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     frames: list[Frame] = []
     name, values = b"", []
@@ -47,6 +48,9 @@ def standard(data: bytes) -> list[Frame]:
             values.append(value)
         elif field == b"event":
             name = value
+        elif field == b"error" and value.startswith(b"{"):
+            values.append(value)
+            name = field
     return frames
 
 
@@ -67,7 +71,7 @@ def frames_of(module: ModuleType, data: bytes, size: int, bound: int = 1 << 20) 
     return frames, False
 
 
-LINES = (b"data: a", b"data", b"event: e", b"id: 1", b"")
+LINES = (b"data: a", b"data", b"event: e", b"id: 1", b'error: {"a": 1}', b"")
 
 
 def test_every_order_of_a_few_lines() -> None:

@@ -47,7 +47,6 @@ STREAMS = [
     (TEXT + LAST + DONE).replace(b"\n", b"\r\n"),
     (TEXT + LAST + DONE).replace(b"\n\n", b"\n\r\n"),
     (TEXT + LAST + DONE).replace(b"\n", b"\r"),
-    TEXT + DONE,
     b'data: {"choices":[],"strange":  1.0}\n\n' + DONE,
     TEXT + LAST + b"data:  [DONE] \n\n",
     TEXT + LAST + b"id: 7\ndata:[DONE]\n\n",
@@ -88,6 +87,19 @@ def test_a_frame_between_lf_and_cr_goes_out_with_the_next_byte() -> None:
     assert relay.feed(text[:1]) == text
     assert relay.feed(text[1:] + ERROR) == text
     assert code_of(relay) == "upstream_error"
+
+
+@every(
+    "before", [COMMENT + TEXT, (COMMENT + TEXT).replace(b"\n", b"\r\n"), TEXT + frame({"choices": [], "usage": None})]
+)
+@given(cuts=CUTS)
+def test_a_finish_reason_that_never_came_is_added(before: bytes, cuts: list[int]) -> None:
+    """Before `[DONE]` only: strict clients fail without it. Without both the stream broke off."""
+    out, relay = relayed(before + DONE, cuts)
+    assert (out, relay.fault, relay.ended) == (before + LAST + DONE, None, True)
+    assert code_of(relayed(before, cuts)[1]) == "upstream_disconnected"
+    far = before + LAST + TEXT * 20 + DONE
+    assert relayed(far, cuts)[0] == far
 
 
 @every("end", [b"data: [DONE]", b"data: [DONE]\n", b""])

@@ -150,16 +150,17 @@ def attribute(value: str, escaping: Escaping) -> str:
 
 
 def result_text(result: ToolResult) -> str:
-    """Returns the text of a result. An image becomes `[image]`; the image itself follows as a part of the message."""
-    texts = []
+    """Returns the text of a result. An image becomes `[image]`; the image itself follows as a part of the message.
+    Blank lines separate this, and parts of other protocols, from the texts."""
+    paragraphs: list[list[str]] = [[]]
     for part in result.parts:
         match part:
             case Text() | Refusal():
-                texts.append(part.text)
+                paragraphs[-1].append(part.text)
             case Image():
-                texts.append("[image]")
+                paragraphs += ["[image]"], []
             case OpaquePart():
-                texts.append(compact(without_files(part.payload)))
+                paragraphs += [compact(without_files(part.payload))], []
             case _:
                 pass
-    return "".join(texts)
+    return "\n\n".join(filter(None, map("".join, paragraphs)))

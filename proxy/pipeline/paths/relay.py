@@ -103,6 +103,7 @@ class Relay:
         self._limit = frame_bytes
         self._rest = bytearray()
         self._tail = b""
+        self._finished = False  # True once a frame showed the end of the answer
 
     def feed(self, data: bytes) -> bytes:
         """Takes the next bytes, cut anywhere, and returns the complete frames that can be sent, up to an error or the
@@ -161,6 +162,7 @@ class Relay:
             shown = self._shown(frame, out) if self._is_suspicious(frame) else frame
             if shown:
                 out.append(shown)
+                self._finished = self._finished or self._protocol.missing_end(shown) is not None
                 if shown.find(b'"usage"') >= 0 and _COUNTS.search(shown) is not None:
                     self.counts = (*self.counts[:1], shown)
             if self.ended or self.fault is not before:
@@ -234,6 +236,8 @@ class Relay:
         if not self.has_sent and not any(map(_DATA.search, out)):
             self.fault = empty_answer_fault()
             return b""
+        if not self._finished:
+            out.append(self._protocol.missing_finish(b"".join((self._tail, *out))[-_TAIL_BYTES:]))
         self.ended, self.fault = True, None
         return frame if data.strip() in self._marks else b"data: %b\n\n" % self._marks[0]
 

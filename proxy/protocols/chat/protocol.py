@@ -20,10 +20,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ...fastparse import SseFramer
 from ..base import ClientSide, ServerSide
 from ..shared import openai
 from ..shared.noise import in_chat, with_deltas
 from ..shared.sse_reader import is_done
+from ..shared.wire import dump, load
 from .extra_fields import OPAQUE, REASONING
 from .reader import ChatReader
 from .reply import read_reply, read_usage, write_reply
@@ -43,6 +45,21 @@ def is_end(name: str | None, data: bytes) -> bool:
 def missing_end(tail: bytes) -> bytes | None:
     """Returns `[DONE]` for a stream whose last bytes have a finish reason; otherwise None."""
     return b"data: [DONE]\n\n" if _FINISHED.search(tail) is not None else None
+
+
+def missing_finish(tail: bytes) -> bytes:
+    """Returns a chunk with a finish reason and the head of the last chunk in `tail` that has choices; nothing if none
+    has."""
+    for _, data in reversed(SseFramer(len(tail)).feed(tail)):
+        try:
+            chunk = load(data)
+        except ValueError:
+            continue
+        choices = chunk.get("choices") if isinstance(chunk, dict) else None
+        if choices and isinstance(choices, list) and isinstance(choices[0], dict):
+            end = {"index": choices[0].get("index", 0), "delta": {}, "logprobs": None, "finish_reason": "stop"}
+            return b"data: %b\n\n" % dump({**chunk, "choices": [end]})
+    return b""
 
 
 def is_silent(name: str | None, value: Mapping[str, Any]) -> bool:
@@ -114,6 +131,7 @@ class ChatProtocol(ClientSide, ServerSide):
     is_silent = staticmethod(is_silent)
     is_end = staticmethod(is_end)
     missing_end = staticmethod(missing_end)
+    missing_finish = staticmethod(missing_finish)
     read_usage = staticmethod(read_usage)
 
     def known_fields(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:

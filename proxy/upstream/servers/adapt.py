@@ -45,7 +45,16 @@ from ...protocols.shared.client_tools import as_function, form_of, is_client_too
 from ...schemas.lenient import BY_NAME, DATA, complete
 from ...tolerances import NAMES
 from .base import Capabilities
-from .concessions import NONE, Concessions, Limits, fit_sampling, is_usual, reduced_capabilities
+from .concessions import (
+    LIMIT_FIELDS,
+    NONE,
+    Concessions,
+    Limits,
+    fit_sampling,
+    is_usual,
+    reduced_capabilities,
+    without_refused,
+)
 from .constraints import constraint_fields
 from .fit_files import files_in, fit_files, is_sent
 from .fit_history import Tell, with_paired_results
@@ -99,6 +108,7 @@ def adapt(
     """
     if given_up is not NONE:
         takes = reduced_capabilities(takes, given_up)
+        request = without_refused(request, given_up.without, tell)
     messages = request.messages
     if kinds is None:
         kinds = kinds_of(messages, request.past)
@@ -142,6 +152,9 @@ def adapt(
     if sampling.top_k is not None and "top_k" not in known:
         sampling = replace(sampling, top_k=None)
     extra = {name: value for name, value in request.extra.items() if name in known} if request.extra else EMPTY
+    limit, (usual, other) = sampling.max_tokens, LIMIT_FIELDS
+    if limit is not None and usual in given_up.without and wire is not None and other in wire.limit_fields:
+        extra, sampling = {**extra, other: limit}, replace(sampling, max_tokens=None)
     response_format = None if request.response_format is None else supported_format(request.response_format, takes)
     if request.constraint is not None and (fields := constraint_fields(request.constraint, takes.constrain)):
         # A server takes one constraint at a time.

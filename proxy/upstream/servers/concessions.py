@@ -3,7 +3,8 @@ them (R5.9, R28.4).
 
 Rules:
 
-1. Only a refusal of the request itself counts (400, 413, 415, 422, 500, 501), and only if the message names the part.
+1. Only a refusal of the request itself counts (400, 413, 415, 422, 500, 501; routers answer 404), and only if the
+   message names the part.
 2. Each concession is made once. If the server names the same part again, its error goes to the client.
 3. Limits are read from the server's message. Since a message may repeat the request, a number counts only if it is
    lower than the requested one, and a word only if it is a known one.
@@ -19,14 +20,25 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from ...errors import GatewayError
 from ...formats.engine.rendering import SHORT_NAME_CHARS
-from ...model import Message, ModelRequest, OpaquePart, Part, Sampling, ToolResult, dataclass, replace
+from ...model import (
+    Message,
+    ModelRequest,
+    OpaquePart,
+    Part,
+    Reasoning,
+    Sampling,
+    ToolChoice,
+    ToolResult,
+    dataclass,
+    replace,
+)
 from ...tolerances import EFFORT, MAX_TOKENS, REFUSED, TEMPERATURE, TOP_P
 from .base import Capabilities
 from .fit_history import Tell
 from .fit_media import has_images
 from .upstream_errors import refuses_choice_form
 
-_STATUSES: Final = frozenset({400, 413, 415, 422, 500, 501})
+_STATUSES: Final = frozenset({400, 404, 413, 415, 422, 500, 501})
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """Levels of reasoning effort, lowest first."""
 
@@ -54,16 +66,35 @@ _BEFORE_CONTEXT: Final = (
 _BEHIND_INPUT: Final = ("in the messages", "input tokens", "tokens from the input", "`inputs` tokens", "prompt tokens")
 """Words that follow the token count of the prompt in an error message."""
 _WORD: Final = re.compile(r"['\"`]([a-z]+)['\"`]")
+LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
+"""The two fields of Chat for the limit of the answer. A server that refuses one takes the other."""
 _PARAMETERS: Final = {
     "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
     "top_p": re.compile(r"\btop_p\b", re.IGNORECASE),
     "top_k": re.compile(r"\btop_k\b", re.IGNORECASE),
-    "presence_penalty": re.compile(r"\bpresence_penalty\b", re.IGNORECASE),
-    "frequency_penalty": re.compile(r"\bfrequency_penalty\b", re.IGNORECASE),
+    "presence_penalty": re.compile(r"\bpresence_?penalty\b", re.IGNORECASE),
+    "frequency_penalty": re.compile(r"\bfrequency_?penalty\b", re.IGNORECASE),
     "seed": re.compile(r"\bseed\b", re.IGNORECASE),
-    "reasoning_effort": re.compile(r"\breasoning[_.]effort\b|\beffort\b", re.IGNORECASE),
+    "reasoning_effort": re.compile(
+        r"\breasoning(?:[_.]?effort| value)\b|\beffort\b|\bdoes not support thinking\b"
+        rf"|unsupported value: '(?:{'|'.join(EFFORTS)})'",
+        re.IGNORECASE,
+    ),
+    "reasoning_content": re.compile(r"\breasoning_content\b(?!.{0,60}(?:\bmust be\b|\bmissing\b|\brequired\b))"),
+    "parallel_tool_calls": re.compile(r"\bparallel_tool_calls\b"),
+    "stream_options": re.compile(r"\bstream_options\b"),
+    **{
+        name: re.compile(
+            rf"\b(?:unsupported|unknown|unrecognized|extra_forbidden)\b.{{0,80}}\b{name}\b"
+            rf"|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported)",
+            re.IGNORECASE | re.DOTALL,
+        )
+        for name in LIMIT_FIELDS
+    },
+    "tool_choice": re.compile(r"\btool_choice\b(?!.*(?:requires? --|type: '?object))", re.DOTALL),
 }
-"""Fields of `Sampling` that a server may refuse, with a pattern for their names in messages."""
+"""Fields that a server may refuse, with a pattern for their names in messages: those of `Sampling`, the reasoning of
+earlier turns, and further fields of Chat, of which `tool_choice` is refused only if it demands a call."""
 
 
 RoleRule = Literal["alternating", "late_system", "system", "developer"]
@@ -88,7 +119,7 @@ class Concessions:
 
     `word_choice`: `tool_choice` must be a word, as with LM Studio. `roles`: refused uses of roles. `most_tokens`: the
     longest answer that it gives, in tokens; `left_tokens`: the tokens left for the answer to one request. `efforts`:
-    the levels that it knows. `without`: fields of `Sampling` that it refuses.
+    the levels that it knows. `without`: fields that it refuses.
     """
 
     no_images: bool = False
@@ -141,13 +172,30 @@ def learn_concession(known: Concessions, fault: GatewayError, sent: ModelRequest
         if rule not in known.roles and pattern.search(message) and _has_role(rule, [one.role for one in sent.messages]):
             return replace(known, roles=known.roles | {rule})
     for field, pattern in _PARAMETERS.items():
-        if getattr(sampling, field) is None or field in known.without or not pattern.search(message):
+        if field in known.without or not pattern.search(message) or not _has_field(field, sent):
             continue
         words = tuple(word for word in EFFORTS if word in _WORD.findall(message) and word != sampling.reasoning_effort)
         if field == "reasoning_effort" and words and not known.efforts:
             return replace(known, efforts=words)
         return replace(known, without=known.without | {field})
     return None
+
+
+def _has_field(name: str, request: ModelRequest) -> bool:
+    """True if a request has a field that a server may refuse."""
+    match name:
+        case "reasoning_content":
+            return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
+        case "parallel_tool_calls":
+            return bool(request.tools)  # also true is sent, if the client says so
+        case "stream_options":
+            return request.include_usage
+        case "tool_choice":
+            return request.tool_choice.forces
+        case "max_completion_tokens":
+            return request.sampling.max_tokens is not None
+        case _:
+            return getattr(request.sampling, name) is not None
 
 
 def _has_role(rule: RoleRule, roles: list[str]) -> bool:
@@ -223,7 +271,28 @@ def reduced_capabilities(takes: Capabilities, given_up: Concessions) -> Capabili
         fields["system_role"] = False
     if "developer" in given_up.roles:
         fields["developer_role"] = False
+    if "reasoning_content" in given_up.without:
+        fields["reasoning_history"] = "none"
+    if "stream_options" in given_up.without:
+        fields["stream_usage"] = False
     return changed(takes, **fields) if fields else takes
+
+
+def without_refused(request: ModelRequest, refused: frozenset[str], tell: Tell) -> ModelRequest:
+    """Returns the request without refused fields that the gateway makes up for: it drops further calls itself, and asks
+    again for a call that is demanded."""
+    if "parallel_tool_calls" in refused and request.tools:
+        if not request.parallel_tool_calls:
+            tell(REFUSED, "the model server takes no parallel_tool_calls")
+        request = replace(request, parallel_tool_calls=True)  # another object: the client's body is not sent as it is
+    if "tool_choice" in refused and request.tool_choice.forces:
+        tell(REFUSED, "the model server takes no tool_choice that demands a call")
+        wanted = request.tool_choice.names
+        tools = tuple(tool for tool in request.tools if wanted is None or tool.name in wanted)
+        request = replace(request, tools=tools, tool_choice=ToolChoice())
+    if "max_completion_tokens" in refused:
+        request = replace(request, extra=request.extra)  # `max_tokens` is what the gateway writes
+    return request
 
 
 def is_usual(sampling: Sampling, limits: Limits) -> bool:
@@ -241,8 +310,8 @@ def fit_sampling(request: ModelRequest, limits: Limits, given_up: Concessions, t
     """Returns the request's sampling limited to what the server accepts; the same object if nothing changes."""
     sampling = request.sampling
     fields: dict[str, Any] = {}
-    for name in given_up.without:
-        if getattr(sampling, name) is not None:
+    for name in given_up.without.difference(LIMIT_FIELDS):
+        if getattr(sampling, name, None) is not None:
             fields[name] = None
             tell(REFUSED, f"the model server takes no {name}")
     temperature = sampling.temperature

@@ -15,7 +15,7 @@ from ...protocols.shared.files import OTHER_MEDIA, FileContent, read_file, write
 from ...tolerances import FILES, FILES_TEXT, IMAGES
 from .base import Capabilities
 from .fit_history import Tell
-from .fit_media import IMAGE_OMITTED
+from .fit_media import IMAGE_OMITTED, with_notes
 
 MAX_CHARS: Final = 400_000
 """Maximum number of characters of a file's text."""
@@ -91,12 +91,14 @@ def changed_parts(messages: tuple[Message, ...], change: Callable[[OpaquePart, b
         if isinstance(part, OpaquePart):
             return change(part, False)
         if isinstance(part, ToolResult) and any(isinstance(inner, OpaquePart) for inner in part.parts):
-            parts = tuple(change(inner, True) if isinstance(inner, OpaquePart) else inner for inner in part.parts)
+            parts = with_notes(
+                part.parts, lambda inner: change(inner, True) if isinstance(inner, OpaquePart) else inner
+            )
             return part if all(map(is_, parts, part.parts)) else replace(part, parts=parts)
         return part
 
     out = []
     for message in messages:
-        parts = tuple(map(one, message.parts))
+        parts = with_notes(message.parts, one)
         out.append(message if all(map(is_, parts, message.parts)) else replace(message, parts=parts))
     return messages if all(map(is_, out, messages)) else tuple(out)

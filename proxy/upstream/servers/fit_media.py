@@ -5,7 +5,7 @@ Rules: see `toolwire.upstream.servers.adapt`.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 
 from ...errors import ClientFault
@@ -13,6 +13,7 @@ from ...model import Image, Message, Part, Text, ToolResult, replace
 from ...tolerances import IMAGES, IMAGES_MOVED
 from .base import Capabilities
 from .fit_history import Tell
+from .fit_messages import joined
 
 IMAGE_OMITTED: Final = "[image omitted: this model takes no images]"
 SHOWN_BELOW: Final = "[image: it follows in the next user message]"
@@ -73,10 +74,10 @@ def images_after_results(messages: tuple[Message, ...], tell: Tell) -> tuple[Mes
         for part in message.parts:
             if isinstance(part, ToolResult) and _has_image(part.parts):
                 images = [inner for inner in part.parts if isinstance(inner, Image)]
-                texts = [Text(SHOWN_BELOW) if isinstance(inner, Image) else inner for inner in part.parts]
+                texts = with_notes(part.parts, lambda inner: Text(SHOWN_BELOW) if isinstance(inner, Image) else inner)
                 for number, image in enumerate(images, 1):
                     moved += [Text(_label(part, number, len(images))), image]
-                part = replace(part, parts=tuple(texts))
+                part = replace(part, parts=texts)
             rest.append(part)
         if moved and len(results) < len(rest):  # the message also has parts of the user
             rest = [*results_of(rest), *moved, *(part for part in rest if not isinstance(part, ToolResult))]
@@ -103,12 +104,22 @@ def _has_image(parts: Iterable[Part]) -> bool:
 
 
 def _without_images(parts: Iterable[Part]) -> tuple[Part, ...]:
-    out: list[Part] = []
+    def one(part: Part) -> Part:
+        if isinstance(part, ToolResult):
+            return replace(part, parts=_without_images(part.parts))
+        return Text(IMAGE_OMITTED) if isinstance(part, Image) else part
+
+    return with_notes(parts, one)
+
+
+def with_notes(parts: Iterable[Part], change: Callable[[Part], Part]) -> tuple[Part, ...]:
+    """Returns the parts as `change` returns them. Blank lines separate a text in place of another part from the texts
+    beside it."""
+    groups: list[list[Part]] = [[]]
     for part in parts:
-        if isinstance(part, Image):
-            out.append(Text(IMAGE_OMITTED))
-        elif isinstance(part, ToolResult):
-            out.append(replace(part, parts=_without_images(part.parts)))
+        changed = change(part)
+        if changed is not part and isinstance(changed, Text):
+            groups += [changed], []
         else:
-            out.append(part)
-    return tuple(out)
+            groups[-1].append(changed)
+    return joined(groups)

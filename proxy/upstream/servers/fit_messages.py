@@ -137,7 +137,7 @@ def fit_roles(messages: tuple[Message, ...], takes: Capabilities, *, late_system
             pending.append(message)
             continue
         if message.role == "user" and pending:
-            message = replace(message, parts=_joined([*(m.parts for m in pending), message.parts]))
+            message = replace(message, parts=joined([*(m.parts for m in pending), message.parts]))
             pending = []
         elif message.role == "assistant":
             _flush(pending, out)
@@ -151,19 +151,27 @@ def _flush(pending: list[Message], out: list[Message]) -> None:
     one."""
     if not pending:
         return
-    parts = _joined([message.parts for message in pending])
+    parts = joined([message.parts for message in pending])
     pending.clear()
     if out and out[-1].role == "user":
-        out[-1] = replace(out[-1], parts=_joined([out[-1].parts, parts]))
+        out[-1] = replace(out[-1], parts=joined([out[-1].parts, parts]))
     else:
         out.append(Message("user", parts))
 
 
 def fit_turns(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Message, ...]:
     """Returns messages with at least one user message and a user or tool message at the end (R5.8a), unless the backend
-    continues a final assistant message."""
+    continues a final assistant message. System messages behind these stay if the server is known to take them there,
+    and become the user's otherwise."""
     if messages and messages[-1].role == "user":
         return messages  # nearly always
+    spoken = next((at for at in range(len(messages), 0, -1) if messages[at - 1].role not in _SYSTEM_ROLES), 0)
+    if 0 < spoken < len(messages) and messages[spoken - 1].role != "assistant":
+        if takes.late_system:
+            return messages
+        out = list(messages[:spoken])
+        _flush(list(messages[spoken:]), out)
+        messages = tuple(out)
     if not any(m.role == "user" for m in messages):
         head = next((i for i, m in enumerate(messages) if m.role not in _SYSTEM_ROLES), len(messages))
         messages = (*messages[:head], Message("user", (Text(CONTINUE),)), *messages[head:])
@@ -182,17 +190,18 @@ def merge_neighbours(messages: tuple[Message, ...]) -> tuple[Message, ...]:
             continue
         name = last.name if last.name == message.name else None
         out[-1] = replace(
-            last, parts=_joined([last.parts, message.parts]), name=name, extra=merged(last.extra, message.extra)
+            last, parts=joined([last.parts, message.parts]), name=name, extra=merged(last.extra, message.extra)
         )
     return tuple(out)
 
 
-def _joined(several: Sequence[tuple[Part, ...]]) -> tuple[Part, ...]:
-    """Returns the parts of several messages as one; a blank line separates their texts."""
+def joined(several: Iterable[Sequence[Part]]) -> tuple[Part, ...]:
+    """Returns several groups of parts as one; a blank line separates their texts."""
     out: list[Part] = []
     for parts in several:
-        if out and parts and isinstance(out[-1], Text) and isinstance(parts[0], Text):
-            out[-1] = Text(out[-1].text + _BREAK + parts[0].text, merged(out[-1].extra, parts[0].extra))
+        if out and parts and isinstance(last := out[-1], Text) and isinstance(first := parts[0], Text):
+            between = _BREAK if last.text and first.text else ""
+            out[-1] = Text(last.text + between + first.text, merged(last.extra, first.extra))
             out += parts[1:]
         else:
             out += parts

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
@@ -28,7 +29,7 @@ from ...config import BackendConfig, LimitsConfig
 from ...errors import BackendFault, ClientFault, GatewayError, quote
 from ...events import Event, Fault, Finish
 from ...folding import fold, unfold
-from ...model import ModelReply, ModelRequest, fields_of
+from ...model import ModelReply, ModelRequest, Usage, fields_of, replace
 from ...protocols.base import ServerSide
 from ...protocols.proxied.protocol import ProxiedProtocol
 from ...protocols.shared.numbers import choices_of
@@ -69,8 +70,8 @@ REFUSAL_BYTES: Final = 64 * 1024
 HEAD_BYTES: Final = 64
 """Bytes of an answer that tell a stream from a whole answer."""
 
-_STREAM_BEGINS: Final = b"deir:\xef"
-"""First bytes of a stream: those of `data`, `event`, `id`, `retry`, a comment, and a byte order mark."""
+_STREAM_BEGINS: Final = re.compile(rb"[:\xef]|[a-z][a-z_-]*(?:[:\r\n]|\Z)")
+"""Matches the beginning of a stream: a comment, a byte order mark, or a field, also one that no standard knows."""
 
 
 class HttpBackend:
@@ -449,7 +450,7 @@ class HttpSource(WireSource):
         if isinstance(self._wire, ProxiedProtocol):
             raise wrong_kind("sent a stream although a whole answer was requested")
         reply = await (self.reply() if stream is None else self._read(stream))
-        return self._wire.write_reply(reply, WriteOptions(request=self._request, created=reply.created))
+        return self._wire.write_reply(_without_zeros(reply), WriteOptions(request=self._request, created=reply.created))
 
     async def body_in_parts(self) -> AsyncGenerator[bytes, None]:
         """Implements `WireSource.body_in_parts`."""
@@ -506,9 +507,11 @@ class HttpSource(WireSource):
             raise too_large(self._backend.limits.reply_bytes)
 
     async def _as_stream(self, reply: ModelReply) -> bytes:
-        """Returns a whole answer as the bytes of a stream."""
-        writer = self._wire.writer(WriteOptions(request=self._request, created=reply.created))
-        return await offload(is_long(reply), lambda: writer.feed(unfold(reply)))
+        """Returns a whole answer as the bytes of a stream. Bytes that the client does not get always have the
+        counts."""
+        request = replace(self._request, include_usage=True) if self.converts else self._request
+        writer = self._wire.writer(WriteOptions(request=request, created=reply.created))
+        return await offload(is_long(reply), lambda: writer.feed(unfold(_without_zeros(reply))))
 
     def _note_end(self, events: list[Event]) -> None:
         """Notes whether the last event ends the stream, and cleans the message of an in-band error."""
@@ -522,11 +525,16 @@ def _capabilities(config: BackendConfig, identity: Identity | None, wire: Server
     return capabilities(config, identity, images=wire.images, effort=wire.reasoning_effort)
 
 
+def _without_zeros(reply: ModelReply) -> ModelReply:
+    """Returns a reply without token counts as one whose bytes have none either, and no zeros."""
+    return reply if reply.usage is not None else replace(reply, usage=Usage(missing="both"))
+
+
 def _is_whole(data: bytes) -> bool:
     """True if the first bytes of an answer labelled as a stream are those of something else, such as a whole JSON
     answer or an error page."""
-    begin = data.lstrip()[:1]
-    return begin != b"" and begin not in _STREAM_BEGINS
+    begin = data.lstrip()
+    return begin != b"" and _STREAM_BEGINS.match(begin) is None
 
 
 def _is_stream(body: bytes) -> bool:
