@@ -29,7 +29,7 @@ def installation(config: GatewayConfig) -> Iterator[Finding]:
     else:
         yield ok("The compiled scanner is in use.")
     yield from _counting(config)
-    if os.name == "posix" and not _installed("uvloop"):
+    if os.name == "posix" and not installed("uvloop"):
         yield advice(
             "uvloop is not installed.",
             "Install it for requests that cost less CPU: pip install 'toolwire[uvloop]'",
@@ -38,7 +38,7 @@ def installation(config: GatewayConfig) -> Iterator[Finding]:
 
 def _counting(config: GatewayConfig) -> Iterator[Finding]:
     routes = effective_routes(config)
-    if not _installed("tiktoken"):
+    if not installed("tiktoken"):
         if any("estimate" in (route.options.usage.source, route.options.usage.count) for route in routes):
             yield warning(
                 "tiktoken is not installed, and a route estimates `usage`.",
@@ -58,5 +58,6 @@ def _counting(config: GatewayConfig) -> Iterator[Finding]:
             )
 
 
-def _installed(package: str) -> bool:
+def installed(package: str) -> bool:
+    """Returns whether a package is installed, without importing it."""
     return importlib.util.find_spec(package) is not None

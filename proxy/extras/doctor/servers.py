@@ -39,6 +39,7 @@ from ...upstream.servers.http import HttpBackend
 from ...upstream.servers.identity import ENGINES, Identity
 from ...upstream.servers.presets import AUTO, preset_of
 from .finding import Finding, advice, in_area, ok, problem, warning
+from .installation import installed
 
 LOOK_S: Final = 2.0
 """The time limit for reading a clock or a certificate."""
@@ -325,10 +326,10 @@ async def _counting(endpoint: UpstreamServer, model: str) -> Finding:
         request = adapt(ModelRequest(model, (ASKED,)), backend.capabilities, wire=backend.protocol)
         tokens = await backend.count(request)
     if tokens is None:
-        return advice(
-            "It cannot count the tokens of a prompt; the gateway estimates them for requests that count tokens.",
-            "Install tiktoken for closer estimates, unless it is there: pip install 'toolwire[tokens]'",
-        )
+        estimated = "It cannot count the tokens of a prompt; the gateway estimates them for requests that count tokens."
+        if installed("tiktoken"):
+            return ok(estimated)
+        return advice(estimated, "Install tiktoken for closer estimates: pip install 'toolwire[tokens]'")
     return ok("It counts a prompt's tokens.")
 
 
