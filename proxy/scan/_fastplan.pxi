@@ -74,7 +74,7 @@ cdef class _Plan:
         for byte in found.begins:
             self.begins[byte] = 1
         memset(self.marks, 0, 256)
-        self.marks[c'"'] = QUOTES
+        self.marks[c'"'] = self.marks[c"~"] = QUOTES
         for byte in found.firsts:
             self.marks[byte] |= BEGINS
         byte = c"\n"
@@ -84,8 +84,4 @@ cdef class _Plan:
 
 
 cdef _Plan plan_of(grammar, reasoning, scan_calls):
-    """Returns the plan of a grammar, created once."""
-    found = plan(grammar, reasoning, scan_calls)
-    if not found.native:
-        found.native.append(_Plan(found))
-    return found.native[0]
+    return plan(grammar, reasoning, scan_calls).as_(_Plan)

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from importlib.util import find_spec
 from typing import Final
 
 import aiohttp
@@ -39,7 +40,6 @@ from ...upstream.servers.http import HttpBackend
 from ...upstream.servers.identity import ENGINES, Identity
 from ...upstream.servers.presets import AUTO, preset_of
 from .finding import Finding, advice, in_area, ok, problem, warning
-from .installation import installed
 
 LOOK_S: Final = 2.0
 """The time limit for reading a clock or a certificate."""
@@ -327,7 +327,7 @@ async def _counting(endpoint: UpstreamServer, model: str) -> Finding:
         tokens = await backend.count(request)
     if tokens is None:
         estimated = "It cannot count the tokens of a prompt; the gateway estimates them for requests that count tokens."
-        if installed("tiktoken"):
+        if find_spec("tiktoken") is not None:
             return ok(estimated)
         return advice(estimated, "Install tiktoken for closer estimates: pip install 'toolwire[tokens]'")
     return ok("It counts a prompt's tokens.")
