@@ -39,7 +39,7 @@ from toolwire.model import (
     fields_of,
     replace,
 )
-from toolwire.pipeline.chain.middleware import Middleware
+from toolwire.pipeline.chain.middleware import ChainPlace, Middleware
 from toolwire.pipeline.exchange.caches import CACHES
 from toolwire.pipeline.exchange.checked_calls import check_conversation
 from toolwire.pipeline.exchange.field_positions import FieldPositions
@@ -112,6 +112,10 @@ class Validation(Middleware):
             ),
         ),
     )
+
+    @classmethod
+    def stands_behind(cls, place: ChainPlace) -> Mapping[str, str]:
+        return {"conversation": "which loads turns that may bring tools"}
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)

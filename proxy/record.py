@@ -33,7 +33,7 @@ TOLERATED: Final = "tolerated"
 
 @dataclass(frozen=True, slots=True)
 class CounterSpec:
-    """A counter on the metrics page: its name (ending in `_total`), its meaning, its only label, if any, and the
+    """A counter on the metrics page: its name (`toolwire_..._total`), its meaning, its only label, if any, and the
     label's known values. Label values are few: never a tool, a model or a key. `by_model` adds the labels `route` and
     `model`."""
 

@@ -17,7 +17,11 @@ MODES = ("prompt", "template", "text", "native", "hybrid", "auto")
 @click.option(
     "--backend", metavar="URL", help="URL of the model server, with or without /v1. Enough to start without a file."
 )
-@click.option("--backend-key", metavar="KEY", help="Key sent to the model server.")
+@click.option(
+    "--backend-key",
+    metavar="KEY",
+    help="Key sent to the model server. Safer: set TOOLWIRE_BACKENDS__DEFAULT__API_KEY.",
+)
 @click.option(
     "--preset",
     metavar="NAME",

@@ -36,7 +36,7 @@ class Asked:
         self.options = RouteOptions(mode=mode, retry=RetryConfig(attempts=1))
 
     async def __call__(self, body: dict[str, Any], path: str = CHAT, **headers: str) -> WireAnswer:
-        chain = ["validation", "conversation", self.cache, "arguments", "transformation", "injection"]
+        chain = ["conversation", "validation", self.cache, "arguments", "transformation", "injection"]
         return await run_chain(chain, body, backend=self.backend, path=path, headers=headers, options=self.options)
 
     @property
@@ -167,7 +167,7 @@ async def test_owners_are_apart():
         {
             "auth": {"keys": ["one", "two"]},
             "backends": {"mock": {"kind": "mock", "script": script}},
-            "chain": ["validation", "conversation", cache, "injection", "forwarding"],
+            "chain": ["conversation", "validation", cache, "injection", "forwarding"],
         }
     )
     async with serving(config) as server:
@@ -184,7 +184,7 @@ async def test_earlier_turns_are_part_of_the_request():
     config = read_config(
         {
             "backends": {"mock": {"kind": "mock", "script": [{"text": "first"}, {"text": "second"}]}},
-            "chain": ["validation", "conversation", "cache", "injection", "forwarding"],
+            "chain": ["conversation", "validation", "cache", "injection", "forwarding"],
         }
     )
     async with serving(config) as server:

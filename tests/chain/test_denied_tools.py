@@ -59,7 +59,7 @@ async def test_a_neighbour_of_a_denied_name_that_is_on_offer_is_called() -> None
 
 @pytest.mark.parametrize("last", ["arguments", "transformation", "injection"])
 async def test_a_filter_that_could_not_see_the_calls_is_a_mistake(last: str) -> None:
-    chain: list[Any] = ["validation", "conversation", "arguments", "transformation", "injection"]
+    chain: list[Any] = ["conversation", "validation", "arguments", "transformation", "injection"]
     chain.insert(chain.index(last) + 1, MiddlewareConfig(use="tool_filter", options=DENY))
     with pytest.raises(ConfigError, match=f"needs `{last}` further in"):
         await run_chain(chain, ASK, replies=["ok"], options=NATIVE)
@@ -73,7 +73,7 @@ async def test_it_holds_for_tools_of_the_gateway_wherever_it_stands(tmp_path, st
     (tmp_path / "disk.py").write_text(SERVER_SIDE)
     entry = {"use": "tool_filter", "options": {"deny": ["Delete_*"]}}
     places = [entry, "execution"] if outside else ["execution", entry]
-    chain = ["validation", "conversation", *places, "arguments", "transformation", "injection", "forwarding"]
+    chain = ["conversation", "validation", *places, "arguments", "transformation", "injection", "forwarding"]
     tools = {"folder": str(tmp_path), "timeout_s": GUARD_S, "watch_s": 0}
     config = read_config(
         {"tools": tools, "chain": chain, "backends": {"m": {"kind": "mock"}}, "defaults": {"mode": mode}}

@@ -20,7 +20,7 @@ def said(*texts: str) -> dict[str, Any]:
 
 async def guarded(body: dict[str, Any], path: str = "/v1/chat/completions", **options: Any) -> WireAnswer:
     guard = MiddlewareConfig(use="prompt_guard", options=options)
-    chain = ["validation", "conversation", guard, "transformation", "injection"]
+    chain = ["conversation", "validation", guard, "transformation", "injection"]
     # An encoding that nobody has, so that tokens are four bytes each wherever the test runs.
     return await run_chain(chain, body, path=path, replies=["ok"], options=route_options(encoding="none"))
 

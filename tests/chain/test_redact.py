@@ -23,7 +23,7 @@ MODES = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed
 
 async def redacted(body: dict[str, Any], reply: Any = "ok", path: str = CHAT, **options: Any) -> WireAnswer:
     entry = MiddlewareConfig(use="redact", options=options)
-    chain = ["validation", "conversation", entry, "arguments", "transformation", "injection"]
+    chain = ["conversation", "validation", entry, "arguments", "transformation", "injection"]
     if "messages" in body and path == RESPONSES:
         body = {**body, "input": body["messages"]}
         del body["messages"]

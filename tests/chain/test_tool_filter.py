@@ -29,7 +29,7 @@ async def filtered(
     path: str = "/v1/chat/completions",
 ) -> WireAnswer:
     entry = MiddlewareConfig(use="tool_filter", options=filter_options)
-    chain = ["validation", "conversation", entry, "arguments", "transformation", "injection"]
+    chain = ["conversation", "validation", entry, "arguments", "transformation", "injection"]
     return await run_chain(chain, body, replies=[reply], options=options, path=path)
 
 

@@ -203,7 +203,7 @@ ENDS = ("response.completed", "response.incomplete", "response.failed")
 async def test_a_running_response_can_be_seen_and_cancelled(gateway: Gateway, waits: bool) -> None:
     """Its own stream says so: it ends incomplete, with the status, and nobody has failed. As bytes and as events."""
     async with waiting() as upstream:
-        chain = {"chain": ["validation", "conversation", {"use": f"{__name__}:Waits"}, "forwarding"]}
+        chain = {"chain": ["conversation", "validation", {"use": f"{__name__}:Waits"}, "forwarding"]}
         async with client(await gateway(upstream_config(upstream.url, **(chain if waits else {})))) as session:
             kinds = [frame["type"] for frame in await cancelled(session, session)]
     assert [kind for kind in kinds if kind in (*ENDS, "error")] == ["response.incomplete"]

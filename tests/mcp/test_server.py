@@ -248,7 +248,7 @@ async def test_a_server_that_dies_is_started_again(
         result = await call(server, "echo", text="a")
         assert result.failed
         assert result.text == "Error: The tool's server test cannot be reached now: it has ended with status 3"
-    assert "MCP server test: it has ended with status 3; it is started again" in caplog.text
+    assert "MCP server test: it has ended with status 3; the next attempt is in" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,11 @@ MISTAKES: list[tuple[str, Any, str]] = [
         "chain[1]: `injection` must come after `conversation`",
     ),
     (
+        "chain",
+        ["validation", "conversation", "transformation", "injection", "forwarding"],
+        "chain[0]: `validation` must come after `conversation`",
+    ),
+    (
         "routes.0.options",
         {"bad_answers": {"format_miss": "error"}},
         "routes[0].options.bad_answers.format_miss: needs `output_format` in the chain",

@@ -22,9 +22,11 @@ import pytest
 from docs.generate import middleware_fields
 from tests.docs.pages import FENCE, PAGES, ROOT, blocks, pages_with, read, write_files
 from tests.docs.shell import parsed, simple_commands
+from toolwire.configuration.mistakes import Mistakes
 from toolwire.configuration.settings import load
 from toolwire.observability.telemetry import Metrics
 from toolwire.registry import registries
+from toolwire.startup.chains import ineffective_chains
 from toolwire.startup.names import check_names
 from toolwire.upstream.servers.presets import CONSTRAINTS, PRESETS
 
@@ -120,6 +122,7 @@ def test_configurations_load(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
                 env = dict.fromkeys(VARIABLE.findall(block.text), "x")
                 config = load(file, env=env, overrides=rest)
                 check_names(config, registries())
+                assert list(ineffective_chains(config, registries(), Mistakes())) == [], f"{page}:{block.line}"
     finally:
         for name in set(sys.modules) - before:
             if (tmp_path / f"{name}.py").exists():

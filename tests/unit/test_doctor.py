@@ -26,6 +26,7 @@ from tests.e2e.conftest import function
 from tests.store.redis_server import RedisServer
 from tests.waiting import GUARD_S
 from toolwire.cli import main
+from toolwire.extras.doctor import servers
 
 MODELS = {"object": "list", "data": [{"id": "qwen", "object": "model", "owned_by": "vllm", "max_model_len": 4096}]}
 
@@ -171,6 +172,16 @@ def test_a_good_server(run: Run, serve: Serve) -> None:
     assert "Its clock and that of this machine agree." in found
     assert '"qwen", asked for a call of a tool: it called the tool by itself (`mode: native`).' in found
     assert "k-4711" not in result.output
+
+
+@pytest.mark.parametrize(("installed", "expected"), [(True, "ok"), (False, "advice")])
+def test_tiktoken_is_advised_only_if_it_is_missing(
+    run: Run, serve: Serve, monkeypatch: pytest.MonkeyPatch, installed: bool, expected: str
+) -> None:
+    monkeypatch.setattr(servers, "find_spec", lambda package: object() if installed else None)
+    url = serve({path: answer for path, answer in VLLM.items() if path != "/tokenize"})
+    result = run("--backend", url, "--no-probe", "--json", env={"TOOLWIRE_SERVER__PORT": "0"})
+    assert level(findings(result, "backend default"), "It cannot count the tokens") == expected
 
 
 def test_without_a_file(run: Run, serve: Serve) -> None:

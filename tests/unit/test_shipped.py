@@ -31,6 +31,7 @@ def test_the_reference_has_every_option_with_its_default(name):
         default = option.default if option.default is not dataclasses.MISSING else option.default_factory()
         plain = to_mapping(default)
         text = plain if isinstance(plain, str) else orjson.dumps(plain).decode()
+        assert option.name in shown, f"{REFERENCE.name} has no `- `{option.name}` (`{text}`): ` below `### {name}`"
         assert shown.pop(option.name).replace(" ", "") == text.replace(" ", ""), option.name
     assert shown == {}
 

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from importlib.util import find_spec
 from typing import Final
 
 import aiohttp
@@ -325,10 +326,10 @@ async def _counting(endpoint: UpstreamServer, model: str) -> Finding:
         request = adapt(ModelRequest(model, (ASKED,)), backend.capabilities, wire=backend.protocol)
         tokens = await backend.count(request)
     if tokens is None:
-        return advice(
-            "It cannot count the tokens of a prompt; the gateway estimates them for requests that count tokens.",
-            "Install tiktoken for closer estimates, unless it is there: pip install 'toolwire[tokens]'",
-        )
+        estimated = "It cannot count the tokens of a prompt; the gateway estimates them for requests that count tokens."
+        if find_spec("tiktoken") is not None:
+            return ok(estimated)
+        return advice(estimated, "Install tiktoken for closer estimates: pip install 'toolwire[tokens]'")
     return ok("It counts a prompt's tokens.")
 
 

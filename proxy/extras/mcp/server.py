@@ -214,7 +214,7 @@ class McpServer:
             self.state, self.error = "down", why
             self.restarts += 1
             self.settled.set()
-            LOG.warning("MCP server %s: %s; it is started again in %.0f s", self.name, why, wait)
+            LOG.warning("MCP server %s: %s; the next attempt is in %.0f s", self.name, why, wait)
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT_S)
 

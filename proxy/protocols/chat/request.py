@@ -47,13 +47,16 @@ from ..shared.request_schema import RequestSchema
 from ..shared.wire import rest_of
 from .extra_fields import CALL_FIELDS, OPAQUE, PROTOCOL, REASONING, call_extra, nested_rest_of, opaque_of
 
-MODELLED: Final = frozenset(
+_SAMPLING_FIELDS: Final = frozenset(
     {
-        "model", "messages", "tools", "tool_choice", "functions", "function_call", "parallel_tool_calls", "stream",
-        "stream_options", "response_format", "temperature", "top_p", "max_tokens", "max_completion_tokens", "stop",
-        "seed", "presence_penalty", "frequency_penalty", "n", "reasoning_effort", "top_k",
+        "temperature", "top_p", "max_tokens", "max_completion_tokens", "stop", "seed", "presence_penalty",
+        "frequency_penalty", "n", "reasoning_effort", "top_k",
     }
 )  # fmt: skip
+MODELLED: Final = _SAMPLING_FIELDS | {
+    "model", "messages", "tools", "tool_choice", "functions", "function_call", "parallel_tool_calls", "stream",
+    "stream_options", "response_format",
+}  # fmt: skip
 """Modelled top-level fields; all others go to `extra`."""
 SPEAKERS: Final = frozenset({"system", "developer", "user", "assistant"})
 """Roles of messages other than tool results."""
@@ -61,12 +64,6 @@ _MESSAGE_FIELDS: Final = frozenset(
     {"role", "content", "name", "refusal", "tool_calls", "tool_call_id", "function_call", "reasoning_content"}
 )
 TOOL_FIELDS: Final = frozenset({"name", "description", "parameters", "strict"})
-_SAMPLING_FIELDS: Final = frozenset(
-    {
-        "temperature", "top_p", "max_tokens", "max_completion_tokens", "stop", "seed", "presence_penalty",
-        "frequency_penalty", "n", "reasoning_effort", "top_k",
-    }
-)  # fmt: skip
 _WHOLE_NUMBERS: Final = frozenset({"seed", "n"})
 _STREAM_FIELDS: Final = frozenset({"include_usage"})
 _TEXT_FIELDS: Final = frozenset({"type", "text"})
