@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tests.cases import every
+from tests.cases import every, named
 from tests.e2e.conftest import CHAT, function
 from tests.inspector.inspected import (
     CALL,
     MESSAGES,
     RESPONSES,
     WEATHER,
+    View,
+    answering,
+    asked,
     call,
     calls,
     covers,
@@ -143,11 +146,22 @@ ROWS: dict[str, Row] = {
 }  # fmt: skip
 
 
-@every("name", ROWS)
-async def test_what_became_of_each_piece(name: str) -> None:
+CONFIGURED = [*{str(row.sections): row.sections for row in ROWS.values()}.values()]
+
+
+@every("sections", CONFIGURED)
+async def test_what_became_of_each_piece(sections: Mapping[str, Any]) -> None:
+    """One gateway for all rows with the same configuration."""
+    rows = {name: row for name, row in ROWS.items() if row.sections == sections}
+    async with answering(*(row.turn for row in rows.values()), **sections) as (gateway, _):
+        for name, row in rows.items():
+            with named({"row": name}):
+                _, view = await gateway.ask(asked(CHAT, row.tool, stream=True, **row.body))
+                check_row(row, view)
+
+
+def check_row(row: Row, view: View) -> None:
     """Spans, calls and judgements lead to each other, and the client was told of the calls."""
-    row = ROWS[name]
-    _, view = await seen(row.turn, row.tool, body=row.body, **row.sections)
     pieces = lane(view)
     assert row.lane is None or pieces == row.lane
     assert (calls(view), kinds(view)) == (row.calls, [kind for kind, *_ in row.said])
