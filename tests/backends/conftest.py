@@ -52,10 +52,6 @@ async def connect(server: Upstream) -> AsyncIterator[Connect]:
         await backend.close()
 
 
-def http_chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
-
-
 async def events_of(backend: HttpBackend, **request: Any) -> list[Event]:
     source = await backend.open(ask(**request), request_id="r")
     try:

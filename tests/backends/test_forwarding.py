@@ -18,7 +18,7 @@ from toolwire.events import Delta, Finish
 from toolwire.folding import fold
 from toolwire.formats.families import sentinel
 from toolwire.middlewares.forwarding import Forwarding
-from toolwire.model import Message, ModelRequest, Text, Usage
+from toolwire.model import Message, Text, Usage
 from toolwire.pipeline.answers.reply import Reply
 from toolwire.pipeline.exchange.request_state import EXCHANGE, Exchange
 from toolwire.pipeline.exchange.routing import Route
@@ -98,14 +98,6 @@ async def test_a_touched_request_is_made_fit(server: Upstream, connect: Connect)
     assert "wild" not in sent
 
 
-async def test_unknown_fields_follow_the_route(server: Upstream, connect: Connect) -> None:
-    server.script = [Say("ok")]
-    exchange = exchange_for(await connect(), RAW, forward_unknown="all")
-    exchange.request = replace(exchange.received)
-    await (await forward(exchange)).close()
-    assert server.requests[0].json["wild"] == []
-
-
 async def test_errors_of_the_backend_are_counted() -> None:
     exchange = exchange_for(ScriptedBackend([{"error": {"status": 503}}]), RAW)
     with pytest.raises(GatewayError):
@@ -155,11 +147,3 @@ async def test_estimates_keep_all_else(server: Upstream, connect: Connect) -> No
     assert [event.text for event in events if isinstance(event, Delta)] == ["a", "b"]
     assert isinstance(events[-1], Finish)
     assert (events[-1].reason, events[-1].usage and events[-1].usage.estimated) == ("length", True)
-
-
-async def test_a_request_of_a_plugin_without_wire_form_is_handed_over_as_it_is() -> None:
-    backend = ScriptedBackend(["x"])
-    exchange = exchange_for(backend, RAW)
-    await forward(exchange)
-    assert isinstance(backend.requests[0], ModelRequest)
-    assert [m.role for m in backend.requests[0].messages] == ["system", "user"]

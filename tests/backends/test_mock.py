@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +37,6 @@ async def events_of(backend: MockBackend, request: ModelRequest) -> list[Event]:
 
 async def text_of(backend: MockBackend, request: ModelRequest) -> str:
     return fold(await events_of(backend, request)).text
-
-
-async def test_turns_count_the_assistant_messages() -> None:
-    backend = mock(["one", "two"])
-    texts = await asyncio.gather(
-        *(text_of(backend, request) for request in (ask("a"), ask("a", "b", "c"), ask(*"abcdefg"), ask("x")))
-    )
-    assert texts == ["one", "two", "two", "one"]
 
 
 async def test_a_matching_when_wins() -> None:
@@ -93,11 +84,6 @@ async def test_all_a_turn_can_say() -> None:
     assert fold(await events_of(mock([{"text": "x", "finish": "length"}]), ask("x"))).choices[0].reason == "length"
 
 
-async def test_whole_and_streamed_are_the_same() -> None:
-    source = await mock(["hello"]).open(ask("x"), request_id="r")
-    assert await source.reply() == fold(await events_of(mock(["hello"]), ask("x")))
-
-
 async def test_errors_before_and_inside_the_answer() -> None:
     backend = mock([{"error": {"status": 429, "message": "slow down"}}])
     with pytest.raises(GatewayError, match="slow down") as caught:
@@ -134,11 +120,6 @@ async def test_a_script_in_a_file(tmp_path: Path) -> None:
 def test_a_wrong_script_says_where(script: Any, where: str) -> None:
     with pytest.raises(ValueError, match=where):
         read_script(script)
-
-
-def test_one_turn_is_a_script() -> None:
-    assert [turn.text for turn in read_script("hello")] == ["hello"]
-    assert read_script(None) == ()
 
 
 SCHEMA = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import random
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 import toolwire.upstream.servers.usage as usage
 from tests.waiting import GUARD_S
 from toolwire.model import Image, Message, ModelRequest, Text, ToolResult, ToolSpec, ToolUse
-from toolwire.upstream.servers.usage import Estimator, _text_pieces, cached_file, count_bytes, pieces, request_texts
+from toolwire.upstream.servers.usage import Estimator, _text_pieces, cached_file, count_bytes, request_texts
 
 
 @pytest.fixture
@@ -65,14 +64,6 @@ async def test_a_tokenizer_that_fails_is_replaced(empty_cache: Path, monkeypatch
     monkeypatch.setattr(estimator, "_load", lambda: failing)
     assert await estimator.count("abcd") == 1
     assert await estimator.count("abcd" * 10_000) == 10_000
-
-
-def test_pieces_are_the_text() -> None:
-    rng = random.Random(1)
-    text = "".join(rng.choice("ab  \n日") for _ in range(100_000))
-    assert "".join(pieces(text)) == text
-    assert all(len(piece) <= usage.PIECE_CHARS for piece in pieces(text))
-    assert "".join(pieces("x" * 100_000)) == "x" * 100_000
 
 
 @given(st.lists(st.sampled_from(["", "a", "bc d", "long " * 5, "x" * 40, " " * 17, "y" * 8])))

@@ -17,7 +17,7 @@ from yarl import URL
 
 from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, chunked, sized
 from tests.cases import every
-from toolwire.config import BackendConfig, Pool, Timeouts
+from toolwire.config import BackendConfig, Timeouts
 from toolwire.errors import BackendFault
 from toolwire.testing import Answer as Scripted
 from toolwire.testing import Upstream
@@ -72,41 +72,6 @@ async def test_every_cut_in_two(wire: bytes, body: bytes) -> None:
             assert (answer.status, b"".join(got)) == (200, body), at
         await client.close()
         assert peer.connections == 1
-
-
-async def test_one_call_of_the_sink_for_each_read() -> None:
-    async with Peer([CHUNKED, chunked(*STREAM, end=False), chunked(*STREAM)]) as peer:
-        client, answer = await post(peer)
-        got: list[bytes] = []
-        await answer.pump(got.append)
-        assert got == [b"".join(STREAM)] * 2
-        await client.close()
-
-
-async def test_answers_do_not_mix() -> None:
-    """Many at once over few connections, each cut at another place; every answer holds what its request said."""
-
-    def echo(head: bytes, word: bytes) -> list[Step]:
-        wire = CHUNKED + chunked(*[word] * 5) if b"event-stream" in head else sized(word * 5)
-        cut = 1 + sum(word) % (len(wire) - 1)
-        return [wire[:cut], wire[cut:]]
-
-    async with Peer(echo) as peer:
-        client = peer.client(pool=Pool(connections=7))
-
-        async def ask(number: int) -> None:
-            word = b"<%d>" % number
-            answer = await client.post(word, stream=bool(number % 3), request_id="r")
-            if number % 2:
-                got: list[bytes] = []
-                await answer.pump(got.append)
-                assert b"".join(got) == word * 5
-            else:
-                assert await answer.read(LIMIT) == word * 5
-
-        await asyncio.gather(*(ask(number) for number in range(500)))
-        await client.close()
-        assert peer.connections == 7
 
 
 # --- cuts, without sockets ------------------------------------------------------------------------------------------
@@ -318,13 +283,6 @@ async def test_bad_heads(head: bytes) -> None:
         await client.close()
 
 
-async def test_a_length_that_promises_too_much() -> None:
-    async with Peer([OK + b"Content-Length: 9\r\n\r\nshort"], after="close") as peer:
-        client, answer = await post(peer)
-        assert (await fault_of(answer)).code == "upstream_disconnected"
-        await client.close()
-
-
 @pytest.mark.parametrize("resets", [False, True])
 async def test_an_answer_that_ends_with_its_connection(resets: bool) -> None:
     """A connection that is reset is no end of an answer, also where the end of the connection would be one."""
@@ -357,16 +315,6 @@ async def test_more_than_the_length_promised(surplus: bytes, read: str) -> None:
         answer = await client.post(b"{}", stream=False, request_id="r")
         assert await answer.read(LIMIT) == b"next"
         assert peer.connections == 2
-        await client.close()
-
-
-async def test_a_request_to_switch_protocols() -> None:
-    steps = [b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\nxx"]
-    async with Peer(steps, after="hang") as peer:
-        client = peer.client()
-        with pytest.raises(BackendFault) as caught:
-            await client.post(b"{}", stream=False, request_id="r")
-        assert caught.value.code == "upstream_invalid_response"
         await client.close()
 
 

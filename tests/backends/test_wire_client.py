@@ -21,15 +21,6 @@ from toolwire.upstream.client.wire_client import WireClient
 # --- reuse ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_connection_is_kept() -> None:
-    async with Peer() as peer:
-        client = peer.client()
-        assert [await ask(client) for _ in range(5)] == [b"ok"] * 5
-        assert peer.connections == 1
-        await client.close()
-        await peer.all_closed()
-
-
 async def test_a_connection_is_not_given_back_before_its_answer_was_taken() -> None:
     async with Peer() as peer:
         client = peer.client()
@@ -43,30 +34,6 @@ async def test_a_connection_is_not_given_back_before_its_answer_was_taken() -> N
             await answer.close()
         assert [await ask(client), await ask(client)] == [b"ok"] * 2
         assert peer.connections == 2
-        await client.close()
-
-
-async def test_closing_twice_does_not_close_the_next_answer() -> None:
-    gate = asyncio.Event()
-    async with Peer([sized(b"ok")], [CHUNKED + chunked(b"a", end=False), gate, chunked(b"b")]) as peer:
-        client = peer.client()
-        first = await post(client)
-        await first.read(LIMIT)
-        second = await post(client)
-        await first.close()
-        gate.set()
-        assert await second.read(LIMIT) == b"ab"
-        assert peer.connections == 1
-        await client.close()
-
-
-async def test_a_server_that_closes_unused_connections() -> None:
-    async with Peer(after="close") as peer:
-        client = peer.client()
-        for _ in range(3):
-            assert await ask(client) == b"ok"
-            await peer.all_closed()
-        assert len(peer.heads) == 3
         await client.close()
 
 
@@ -210,16 +177,6 @@ async def test_every_end_frees_its_place(end: str) -> None:
         await client.close()
 
 
-async def test_no_connection_no_place() -> None:
-    async with Peer() as gone:
-        url = gone.url
-    client = WireClient(url, {}, BackendConfig(pool=Pool(connections=1)))
-    for _ in range(3):
-        async with asyncio.timeout(GUARD_S):
-            assert "cannot be reached" in (await fault_of(client)).message
-    await client.close()
-
-
 async def test_a_name_that_nobody_has() -> None:
     for host in ("model.invalid", "a" * 64 + ".invalid"):
         client = WireClient(URL(f"http://{host}/v1"), {}, BackendConfig())
@@ -331,23 +288,6 @@ async def test_what_a_sink_raises(read: str, error: type[BaseException]) -> None
         assert isinstance(caught.value, error) or isinstance(caught.value.__cause__, error)
         await answer.close()
         await peer.all_closed()
-        await client.close()
-
-
-async def test_what_a_sink_raises_when_everything_is_there() -> None:
-    async with Peer() as peer:
-        client = peer.client()
-        answer = await post(client)
-        assert answer.ended
-
-        def sink(_: bytes) -> None:
-            raise LookupError("mine")
-
-        with pytest.raises(LookupError, match="mine"):
-            await answer.pump(sink)
-        await answer.close()
-        assert await ask(client) == b"ok"
-        assert peer.connections == 1
         await client.close()
 
 

@@ -175,16 +175,6 @@ async def test_a_proxy_that_does_not_connect(
         await client.close()
 
 
-async def test_a_proxy_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Peer() as peer:
-        port = peer.url.port
-    monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
-    client = client_for(URL("https://model.invalid/v1"))
-    with pytest.raises(BackendFault, match="cannot be reached"):
-        await posted(client)
-    await client.close()
-
-
 @pytest.mark.parametrize(
     ("url", "no_proxy", "used"),
     [

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from base64 import b64encode
 from pathlib import Path
 
 import pytest
 from yarl import URL
 
-from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, ask, chunked, fault_of, post, self_signed, sized, vigilant
+from tests.backends.peers import LIMIT, Peer, ask, fault_of, post, self_signed, vigilant
 from toolwire.config import BackendConfig, Timeouts
 from toolwire.errors import BackendFault
 from toolwire.upstream.client import sessions
@@ -46,29 +45,6 @@ async def test_a_server_that_does_not_speak_tls(caplog: pytest.LogCaptureFixture
     assert "no TLS connection to 127.0.0.1: " in caplog.text
 
 
-@pytest.mark.parametrize("trust", ["not verified", "known"])
-async def test_answers_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trust: str) -> None:
-    tls, certificate = self_signed(tmp_path)
-    names: list[str | None] = []
-    tls.sni_callback = lambda _, name, __: names.append(name)
-    if trust == "known":
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    push = [CHUNKED, chunked(b"a" * 100_000, end=False), chunked(b"b" * 100_000)]
-    async with Peer([sized(b"ok")], push, push, [OK + b"\r\nto the end", None], tls=tls) as peer:
-        client = WireClient(peer.url.with_host("localhost"), {}, BackendConfig(verify_tls=trust == "known"))
-        client.settle_s = 0.0
-        assert await ask(client) == b"ok"
-        got: list[bytes] = []
-        await (await post(client, stream=True)).pump(got.append)
-        assert b"".join(got) == b"a" * 100_000 + b"b" * 100_000
-        assert await ask(client) == b"".join(got)
-        assert peer.connections == 1
-        assert await ask(client) == b"to the end"
-        assert names == ["localhost"]
-        await client.close()
-        await peer.all_closed()
-
-
 async def test_a_certificate_of_another_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tls, certificate = self_signed(tmp_path, "other.example")
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
@@ -93,19 +69,6 @@ async def test_a_certificate_without_alternative_names_is_good_for_no_name(
         assert peer.heads == []
         await client.close()
     assert "subjectAltName" in caplog.text
-
-
-async def test_tls_towards_a_server_without_it() -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await reader.read()
-        writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        url = URL(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
-        client = WireClient(url, {}, BackendConfig())
-        assert (await fault_of(client)).code == "upstream_disconnected"
-        await client.close()
 
 
 # --- large requests -------------------------------------------------------------------------------------------------
@@ -135,28 +98,6 @@ async def test_a_large_request_goes_out_in_pieces() -> None:
         assert max(waiting) <= 2 * PIECE_BYTES
         assert await ask(client) == b"ok"
         assert peer.connections == 1
-        await client.close()
-
-
-async def test_a_large_request_over_tls(tmp_path: Path) -> None:
-    tls, _ = self_signed(tmp_path)
-    body = os.urandom(3 * 1024 * 1024)
-    async with Peer(tls=tls) as peer:
-        client = peer.client(verify_tls=False)
-        assert await (await post(client, body)).read(LIMIT) == b"ok"
-        assert peer.bodies == [body]
-        await client.close()
-
-
-async def test_a_refusal_while_a_large_request_is_sent() -> None:
-    async with Peer([b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno"], [sized(b"ok")]) as peer:
-        peer.takes = False
-        client = peer.client()
-        answer = await post(client, LARGE)
-        assert (answer.status, await answer.read(LIMIT)) == (413, b"no")
-        peer.takes = True
-        assert await ask(client) == b"ok"
-        assert peer.connections == 2
         await client.close()
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import orjson
 
-from tests.cases import every
+from tests.cases import every, named
 from tests.e2e.conftest import CHAT, function
 from tests.inspector.inspected import (
     CALL,
@@ -29,167 +29,162 @@ from tests.inspector.inspected import (
     told,
     whole,
 )
-from toolwire.testing import Answer, Refuse, Say, chunk, frame
+from toolwire.model import EMPTY
+from toolwire.testing import Answer, Refuse, Say, Script, chunk, frame
 
 PARIS = ("weather", {"city": "Paris"})
 ADD = function("add", a="integer", b={"type": "array", "items": {"type": "string"}})
 TAUGHT: dict[str, Any] = {"defaults": {"format": "sentinel"}}
-NEVER_AGAIN: dict[str, Any] = {"defaults": {"format": "sentinel", "bad_answers": {"reask": 0}}}
+ONCE: dict[str, Any] = {"defaults": {"format": "sentinel", "bad_answers": {"reask": 0}}}
+
+BARE = '{"name": "weather", "arguments": {"city": "Paris"}}'
+QUOTED = BARE.replace('"', "'")
+COERCED = call("add", {"a": "1", "b": "x"})
+MISSPELLED = call("wether", {"city": "Paris"})
+UNREADABLE = '<tool_call>{"name": "weather", "arguments": {"city": }}</tool_call>'
+
+OWN = {"index": 0, "id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Paris"}'}}
+IN_PIECES = [
+    {"tool_calls": [{**OWN, "function": {"name": "weather", "arguments": ""}}]},
+    *({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in ('{"city":', '"Paris"}')),
+]
+OWN_SPAN = ("call", '{"city":"Paris"}')
 
 
-async def each(texts: Iterable[str], **sections: Any) -> AsyncIterator[tuple[str, View]]:
-    """Each text of a server, and the view of an exchange with it."""
-    said = list(texts)
-    async with answering(*map(Say, said), **sections) as (gateway, _):
-        for text in said:
-            _, view = await gateway.ask(asked(CHAT, WEATHER, stream=True))
-            yield text, view
+class Row(NamedTuple):
+    """An answer of the server, and what is shown of it. `lane`: None where it does not matter which markup is whose.
+    `said`: of each judgement its kind, and words of it."""
+
+    turn: Script
+    lane: list[tuple[str, str]] | None
+    calls: list[tuple[str, Any]]
+    said: tuple[tuple[str, ...], ...] = ()
+    tool: Any = WEATHER
+    body: Mapping[str, Any] = EMPTY
+    sections: Mapping[str, Any] = EMPTY
 
 
-async def test_what_is_no_call_is_text() -> None:
-    async for text, view in each(["Grüße aus Köln", "So <tool_call>is that</tool_call> a tag."]):
-        assert lane(view) == [("text", text)]
-        assert (view["calls"], view["judgements"]) == ([], [])
-        assert (view["status"], view["code"], view["running"]) == (200, None, False)
+def repaired(text: str, *words: str) -> Row:
+    return Row(Say(text), [("call", text)], [PARIS], tuple(("repaired", word) for word in words))
 
 
-async def test_a_call_and_the_space_before_it() -> None:
-    _, view = await seen(Say("I look.\n", CALL[:9], CALL[9:]), WEATHER)
-    assert lane(view) == [("text", "I look."), ("markup", "\n"), ("call", CALL)]
-    assert calls(view) == [PARIS]
-    assert view["judgements"] == []
-    assert (view["calls"][0]["n"], view["calls"][0]["round"]) == (1, 1)
-    assert [span["call"] for span in raw(view)["spans"] if span["kind"] == "call"] == [1]
-    assert told(view) == [1]
-    assert view["head"]["tool_mode"] == "prompt"
+def recognised(text: str, words: str) -> Row:
+    return Row(Say(text), None, [PARIS], (("recognised", words),), sections=TAUGHT)
 
 
-async def test_two_calls_in_one_block() -> None:
-    both = [{"name": "weather", "arguments": {"city": city}} for city in ("Paris", "Rome")]
-    text = f"[TOOL_CALLS] {orjson.dumps(both).decode()}"
-    _, view = await seen(Say(text), WEATHER, defaults={"format": "mistral"})
-    assert calls(view) == [PARIS, ("weather", {"city": "Rome"})]
-    found = [(kind, text) for kind, text in lane(view) if kind == "call"]
-    assert len(found) == 2
-    assert "Paris" in found[0][1]
-    assert "Rome" not in found[0][1]
-    assert "Rome" in found[1][1]
-    assert "Paris" not in found[1][1]
-    assert told(view) == [1, 2]
+def refused(text: str, *words: str) -> Row:
+    shown = [("text", "So: "), ("refused", text), ("text", " Well.")]
+    return Row(Say(f"So: {text} Well."), shown, [], (("refused", *words),), sections=ONCE)
 
 
-REPAIRED = {
-    "comma": ('<tool_call>{"name": "weather", "arguments": {"city": "Paris",}}</tool_call>', "a trailing comma"),
-    "fence": (f"<tool_call>\n```json\n{CALL[11:-12]}\n```\n</tool_call>", "a Markdown fence around the JSON"),
-    "brackets": ('<tool_call>{"name": "weather", "arguments": {"city": "Paris"}</tool_call>', "missing brackets"),
-    "closer": (CALL.removesuffix("</tool_call>"), "the closing tag is missing"),
-    "quotes": ("<tool_call>{'name': 'weather', 'arguments': {'city': 'Paris'}}</tool_call>", "are not JSON's"),
-}
+def native(*deltas: Any, lane: list[tuple[str, str]], said: tuple[tuple[str, ...], ...] = (), **body: Any) -> Row:
+    answer = streamed(*deltas, finish="tool_calls")
+    return Row(answer, lane, [PARIS], said, body=body, sections={"defaults": {"mode": "native"}})
 
 
-async def test_a_call_that_was_repaired() -> None:
-    words_of = dict(REPAIRED.values())
-    async for text, view in each(words_of):
-        assert lane(view) == [("call", text)]
-        assert calls(view) == [PARIS], text
-        ((kind, words),) = said(view)
-        assert kind == "repaired"
-        assert words_of[text] in words
-        assert view["judgements"][0]["call"] == 1
-        assert view["calls"][0]["judgements"] == [0]
-        assert raw(view)["spans"][0]["judgement"] == 0
+TAG = "So <tool_call>is that</tool_call> a tag."
+SECOND = CALL.replace("Paris", "Rome")
+DEDUPED: dict[str, Any] = {"defaults": {"calls": {"dedupe_calls": True}}}
+ROWS: dict[str, Row] = {
+    "no call": Row(Say("Grüße aus Köln"), [("text", "Grüße aus Köln")], []),
+    "a tag": Row(Say(TAG), [("text", TAG)], []),
+    "a call and the space before it": Row(
+        Say("I look.\n", CALL[:9], CALL[9:]), [("text", "I look."), ("markup", "\n"), ("call", CALL)], [PARIS]
+    ),
+    "a comma": repaired('<tool_call>{"name": "weather", "arguments": {"city": "Paris",}}</tool_call>', "a trailing comma"),
+    "a fence": repaired(f"<tool_call>\n```json\n{BARE}\n```\n</tool_call>", "a Markdown fence around the JSON"),
+    "brackets": repaired(f"<tool_call>{BARE[:-1]}</tool_call>", "missing brackets"),
+    "a closer": repaired(CALL.removesuffix("</tool_call>"), "the closing tag is missing"),
+    "quotes": repaired(f"<tool_call>{QUOTED}</tool_call>", "are not JSON's"),
+    "several repairs": repaired(f"<tool_call>{QUOTED[:-2]},}}}}</tool_call>", "", ""),
+    "arguments that were coerced": Row(
+        Say(COERCED),
+        [("call", COERCED)],
+        [("add", {"a": 1, "b": ["x"]})],
+        (("coerced", "a number in quotes"), ("coerced", "one value where a list is wanted")),
+        tool=ADD,
+    ),
+    "untaught, fenced": recognised(f"I do it.\n```json\n{BARE}\n```", "a fenced call"),
+    "untaught, bare": recognised(BARE, "a call without markers"),
+    "untaught, llama's": recognised(f"<|python_tag|>{BARE.replace('arguments', 'parameters')}", "the form of llama"),
+    "untaught, mistral's": recognised(f"[TOOL_CALLS][{BARE}]", "the form of mistral"),
+    "a name that is not on offer": refused(MISSPELLED, '"wether"', "not on offer", 'The closest is "weather".'),
+    "what cannot be read": refused(UNREADABLE, "cannot be read"),
+    "untaught, arguments that do not fit": Row(
+        Say(f"```json\n{BARE.replace('city', 'town')}\n```"), None, [], (("refused",),), sections=ONCE
+    ),
+    "a second one where one is allowed": Row(
+        Say(CALL, SECOND),
+        [("call", CALL), ("dropped", SECOND)],
+        [PARIS],
+        (("dropped", "parallel_tool_calls"),),
+        body={"parallel_tool_calls": False},
+    ),
+    "a repetition": Row(
+        Say(CALL, CALL), [("call", CALL), ("dropped", CALL)], [PARIS], (("dropped", "dedupe_calls"),), sections=DEDUPED
+    ),
+    "two in one block": Row(
+        Say(f"[TOOL_CALLS] [{BARE}, {BARE.replace('Paris', 'Rome')}]"),
+        None,
+        [PARIS, ("weather", {"city": "Rome"})],
+        sections={"defaults": {"format": "mistral"}},
+    ),
+    "the server's own": native({"content": "I look."}, *IN_PIECES, lane=[("text", "I look."), OWN_SPAN]),
+    "a second one of the server's own where one is allowed": native(
+        {"tool_calls": [OWN]},
+        {"tool_calls": [{**OWN, "index": 1, "id": "c2"}]},
+        lane=[OWN_SPAN, ("dropped", OWN_SPAN[1])],
+        said=(("dropped",),),
+        parallel_tool_calls=False,
+    ),
+    **{  # what was held back is text then
+        f"the server's own behind {text!r}": native(
+            text, {"tool_calls": [OWN]}, f"after {CALL}", lane=[("text", text), OWN_SPAN, ("text", f"after {CALL}")]
+        )
+        for text in ("I look <", "I look <tool_", "I look\n\n", CALL[:40])
+    },
+}  # fmt: skip
 
 
-async def test_several_repairs_of_one_call() -> None:
-    text = "<tool_call>{'name': 'weather', 'arguments': {'city': 'Paris',}}</tool_call>"
-    _, view = await seen(Say(text), WEATHER)
-    assert kinds(view) == ["repaired", "repaired"]
-    assert view["calls"][0]["judgements"] == [0, 1]
+CONFIGURED = [*{str(row.sections): row.sections for row in ROWS.values()}.values()]
 
 
-async def test_arguments_that_were_coerced() -> None:
-    text = call("add", {"a": "1", "b": "x"})
-    got, view = await seen(Say(text), ADD)
-    assert calls(view) == [("add", {"a": 1, "b": ["x"]})]
-    assert said(view) == [
-        ("coerced", "Types mended: a number in quotes"),
-        ("coerced", "Types mended: one value where a list is wanted"),
-    ]
-    assert view["calls"][0]["judgements"] == [0, 1]
-    assert orjson.dumps(view["calls"][0]["arguments"])[1:-1] in got.body
-    assert told(view) == [1]
+@every("sections", CONFIGURED)
+async def test_what_became_of_each_piece(sections: Mapping[str, Any]) -> None:
+    """One gateway for all rows with the same configuration."""
+    rows = {name: row for name, row in ROWS.items() if row.sections == sections}
+    async with answering(*(row.turn for row in rows.values()), **sections) as (gateway, _):
+        for name, row in rows.items():
+            with named({"row": name}):
+                _, view = await gateway.ask(asked(CHAT, row.tool, stream=True, **row.body))
+                check_row(row, view)
 
 
-RECOGNISED = {
-    "fenced": ('I do it.\n```json\n{"name": "weather", "arguments": {"city": "Paris"}}\n```', "a fenced call"),
-    "bare": ('{"name": "weather", "arguments": {"city": "Paris"}}', "a call without markers"),
-    "llama": ('<|python_tag|>{"name": "weather", "parameters": {"city": "Paris"}}', "the form of llama"),
-    "mistral": ('[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Paris"}}]', "the form of mistral"),
-}
-
-
-async def test_a_call_in_a_form_that_nobody_taught() -> None:
-    words_of = dict(RECOGNISED.values())
-    async for text, view in each(words_of, **TAUGHT):
-        assert calls(view) == [PARIS], text
-        (recognised,) = [words for kind, words in said(view) if kind == "recognised"]
-        assert words_of[text] in recognised
-        (span,) = [text for kind, text in lane(view) if kind == "call"]
-        assert '"Paris"' in span
-        assert not any("Paris" in text for kind, text in lane(view) if kind != "call")
-
-
-REFUSED = {
-    call("wether", {"city": "Paris"}): ('"wether"', "not on offer", 'The closest is "weather".'),
-    '<tool_call>{"name": "weather", "arguments": {"city": }}</tool_call>': ("cannot be read",),
-}
-
-
-async def test_calls_that_were_refused() -> None:
-    """A name that is not on offer, and what cannot be read."""
-    words_of = {f"So: {text} Well.": words for text, words in REFUSED.items()}
-    async for text, view in each(words_of, **NEVER_AGAIN):
-        between = text.removeprefix("So: ").removesuffix(" Well.")
-        assert lane(view) == [("text", "So: "), ("refused", between), ("text", " Well.")]
-        ((kind, words),) = said(view)
-        assert kind == "refused"
-        assert all(some in words for some in words_of[text]), words
-        assert raw(view)["spans"][1]["judgement"] == 0
-        assert view["calls"] == []
-
-
-async def test_arguments_that_do_not_fit_in_a_form_that_nobody_taught() -> None:
-    text = '```json\n{"name": "weather", "arguments": {"town": "Paris"}}\n```'
-    _, view = await seen(Say(text), WEATHER, **NEVER_AGAIN)
-    assert view["calls"] == []
-    ((kind, _words),) = said(view)
-    assert kind == "refused"
-    assert "".join(text for _, text in lane(view)) == text
-    assert "refused" in [kind for kind, _ in lane(view)]
+def check_row(row: Row, view: View) -> None:
+    """Spans, calls and judgements lead to each other, and the client was told of the calls."""
+    pieces = lane(view)
+    assert row.lane is None or pieces == row.lane
+    assert (calls(view), kinds(view)) == (row.calls, [kind for kind, *_ in row.said])
+    for (_, words), (_, *wanted) in zip(said(view), row.said, strict=True):
+        assert all(some in words for some in wanted), words
+    numbers = list(range(1, len(row.calls) + 1))
+    assert [one["n"] for one in view["calls"]] == told(view) == numbers
+    spans = raw(view)["spans"]
+    assert [span["call"] for span in spans if span["kind"] == "call"] == numbers
+    for text, (_, arguments) in zip([text for kind, text in pieces if kind == "call"], row.calls, strict=True):
+        assert arguments.get("city", "") in text
+    judged = [number for one in view["calls"] for number in one["judgements"]]
+    assert judged == [number for number, kind in enumerate(kinds(view)) if kind not in ("refused", "dropped")]
+    if row.lane is not None and kinds(view)[:1] in (["repaired"], ["refused"]):
+        assert 0 in [span.get("judgement") for span in spans]
+    assert (view["status"], view["code"], view["running"]) == (200, None, False)
 
 
 async def test_a_name_in_a_form_that_nobody_taught() -> None:
     """It is passed over in silence by the gateway; who looks is told."""
     text = '```json\n{"name": "wethr", "arguments": {"city": "Paris"}}\n```'
-    _, view = await seen(Say(text), WEATHER, **NEVER_AGAIN)
+    _, view = await seen(Say(text), WEATHER, **ONCE)
     assert any('The closest is "weather"' in words for kind, words in said(view) if kind == "refused"), said(view)
-
-
-@every(
-    ("second", "option", "more"),
-    [
-        (CALL.replace("Paris", "Rome"), "parallel_tool_calls", {"body": {"parallel_tool_calls": False}}),
-        (CALL, "dedupe_calls", {"defaults": {"calls": {"dedupe_calls": True}}}),
-    ],
-)
-async def test_a_second_call_that_is_dropped(second: str, option: str, more: dict[str, Any]) -> None:
-    """Where one is allowed, or as a repetition."""
-    _, view = await seen(Say(f"{CALL}{second}"), WEATHER, **more)
-    assert calls(view) == [PARIS]
-    assert lane(view) == [("call", CALL), ("dropped", second)]
-    ((kind, words),) = said(view)
-    assert kind == "dropped"
-    assert option in words
 
 
 async def test_an_answer_that_is_cut_inside_a_call() -> None:
@@ -207,13 +202,12 @@ async def test_an_answer_that_is_cut_inside_a_call() -> None:
 
 async def test_a_strict_failure() -> None:
     strict = function("weather", strict=True, city="string")
-    text = '<tool_call>{"name": "weather", "arguments": {"city": }}</tool_call>'
-    got, view = await seen(Say(f"Hm. {text}"), strict)
+    got, view = await seen(Say(f"Hm. {UNREADABLE}"), strict)
     assert b"malformed_tool_arguments" in got.body
     assert view["code"] == "malformed_tool_arguments"
     assert "failed" in kinds(view)
     assert lane(view)[0] == ("text", "Hm.")
-    assert lane(view)[-1] == ("refused", text)
+    assert lane(view)[-1] == ("refused", UNREADABLE)
     assert any("error" in event["brief"] for event in view["client"]["events"])
 
 
@@ -246,42 +240,6 @@ async def test_tags_that_nobody_looks_for() -> None:
     got, view = await seen(Say(text), path=RESPONSES, body={"stream": False})
     assert [item["type"] for item in got.json()["output"]] == ["reasoning", "message"]
     assert [kind for kind, _ in lane(view)] == ["markup", "reasoning", "markup", "text"]
-
-
-async def test_native_calls_of_the_server() -> None:
-    begun = {"index": 0, "id": "c1", "type": "function", "function": {"name": "weather", "arguments": ""}}
-    rest = [{"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in ('{"city":', '"Paris"}')]
-    answer = streamed({"content": "I look."}, {"tool_calls": [begun]}, *rest, finish="tool_calls")
-    _, view = await seen(answer, WEATHER, defaults={"mode": "native"})
-    assert view["judgements"] == []
-    assert lane(view) == [("text", "I look."), ("call", '{"city":"Paris"}')]
-    assert calls(view) == [PARIS]
-    assert told(view) == [1]
-    assert view["rounds"][0]["prompt"]["tools"] == ["weather"]
-
-
-OWN = {"index": 0, "id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Paris"}'}}
-
-
-@every("text", ["I look <", "I look <tool_", "I look\n\n", CALL[:40]])
-async def test_what_stands_before_and_behind_a_native_call(text: str) -> None:
-    """What was held back is text then."""
-    answer = streamed(text, {"tool_calls": [OWN]}, f"after {CALL}", finish="tool_calls")
-    got, view = await seen(answer, WEATHER, defaults={"mode": "native"})
-    deltas = [one["choices"][0]["delta"] for one in got.frames()[:-1]]
-    assert "".join(delta.get("content") or "" for delta in deltas) == f"{text}after {CALL}"
-    assert lane(view) == [("text", text), ("call", '{"city":"Paris"}'), ("text", f"after {CALL}")]
-    assert told(view) == [1]
-
-
-async def test_a_second_native_call_where_one_is_allowed() -> None:
-    other = {**OWN, "index": 1, "id": "c2"}
-    answer = streamed({"tool_calls": [OWN]}, {"tool_calls": [other]}, finish="tool_calls")
-    got, view = await seen(answer, WEATHER, defaults={"mode": "native"}, body={"parallel_tool_calls": False})
-    assert got.body.count(b'"name":"weather"') == 1
-    assert lane(view) == [("call", '{"city":"Paris"}'), ("dropped", '{"city":"Paris"}')]
-    assert len(view["calls"]) == 1
-    assert kinds(view) == ["dropped"]
 
 
 async def test_what_was_done_to_native_calls() -> None:

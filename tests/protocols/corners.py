@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import product
 from typing import Any
 
 from toolwire.events import BlockKind, Close, Delta, Event, Finish, Open, Start
@@ -34,11 +33,6 @@ def mark(place: int, word: str) -> str:
 def marks(value: Any) -> list[str]:
     """All marks in a value, sorted. A mark that stands twice is twice in it."""
     return sorted(_MARK.findall(value if isinstance(value, str) else repr(value)))
-
-
-def sequences(words: Iterable[str], length: int) -> list[tuple[str, ...]]:
-    """Every sequence of so many words."""
-    return list(product(list(words), repeat=length))
 
 
 # --- bytes ----------------------------------------------------------------------------------------------------------

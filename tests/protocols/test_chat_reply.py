@@ -106,25 +106,6 @@ def test_what_servers_send() -> None:
     assert len({g.call_id, h.call_id}) == 2
 
 
-def test_usage_extra_and_logprobs() -> None:
-    got = CHAT.read_reply(
-        answer(
-            {"content": "x"},
-            usage={"prompt_tokens": 3, "completion_tokens": 4, "completion_tokens_details": {"reasoning_tokens": 2}},
-            system_fingerprint="fp",
-            service_tier=None,
-        )
-    )
-    assert (got.id, got.created, got.model) == ("x", 5, "b")
-    assert got.usage == Usage(3, 4, 0, 0, 2)
-    assert got.extra == {"chat": {"system_fingerprint": "fp"}}
-    assert CHAT.read_reply(answer({"content": "x"})).usage is None
-
-
-def test_an_empty_text_is_none() -> None:
-    assert CHAT.read_reply(answer({"content": ""})).choices[0].parts == ()
-
-
 @every(
     ("kind", "written", "made"), [("function", "", [""]), ("function", '{"a":', ['{"a":']), ("custom", "half a", [])]
 )

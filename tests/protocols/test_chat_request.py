@@ -204,12 +204,6 @@ def test_a_flat_schema_of_the_answer_is_one(form: dict[str, Any]) -> None:
     assert read(body(response_format=form)).response_format == {"type": "json_schema", "json_schema": nested}
 
 
-def test_unknown_fields_are_kept() -> None:
-    got = read(body(min_p=0.5, logprobs=True, metadata={"a": 1}))
-    assert got.extra == {"min_p": 0.5, "logprobs": True, "metadata": {"a": 1}}
-    assert read(body(stream=True, stream_options={"include_usage": True, "include_obfuscation": False})).include_usage
-
-
 @every(
     "tool",
     [
@@ -254,27 +248,6 @@ def test_other_tool_types_are_never_refused() -> None:
 )  # fmt: skip
 def test_tool_choice(wire: Any, choice: ToolChoice) -> None:
     assert read(choosing(wire)).tool_choice == choice
-
-
-def test_a_replayed_turn() -> None:
-    """Nulls and extras as SDKs send them back."""
-    call = {**CALL, "index": 0, "function": {"name": "f", "arguments": '{"a":1}', "parsed_arguments": {"a": 1}}}
-    turn = {
-        "role": "assistant",
-        "content": None,
-        "refusal": None,
-        "annotations": [],
-        "audio": None,
-        "function_call": None,
-        "parsed": None,
-        "reasoning_content": "hm",
-        "tool_calls": [call],
-    }
-    got = read(messages(turn, {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "ok"}]}))
-    beside = {"index": 0, "function": {"parsed_arguments": {"a": 1}}}
-    use = ToolUse("call_1", "f", '{"a":1}', extra={"chat": beside})
-    assert got.messages[1] == Message("assistant", (Reasoning("hm"), use), extra={"chat": {"annotations": []}})
-    assert got.messages[2] == Message("tool", (ToolResult("call_1", (Text("ok"),), name="f"),))
 
 
 def test_content_parts() -> None:

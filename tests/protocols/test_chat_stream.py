@@ -24,7 +24,7 @@ from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaqu
 from toolwire.folding import fold
 from toolwire.model import Reasoning, Refusal, Text, ToolChoice, ToolUse, Usage
 from toolwire.protocols.chat.reader import ChatReader
-from toolwire.stream_grammar import check, normalise
+from toolwire.stream_grammar import check
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 DONE = b"data: [DONE]\n\n"
@@ -55,30 +55,6 @@ BROKEN: list[Event] = [
 )
 def test_golden_bytes(name: str, events: list[Event], usage: bool) -> None:
     assert write(events, options(usage=usage)).decode() == (GOLDEN / f"{name}.sse").read_text(encoding="utf-8")
-
-
-def test_an_answer_that_begins_with_a_call_has_no_text() -> None:
-    first, *_ = payloads(write([START, *call(0, "call_a", "f", "{}"), Finish()]))
-    assert first["choices"][0]["delta"] == {"role": "assistant", "content": None}
-
-
-def test_usage_that_nobody_asked_for_is_in_no_chunk() -> None:
-    *chunks, done = payloads(write(TWO_CALLS, options(usage=False)))
-    assert done == "[DONE]"
-    assert all("usage" not in value for value in chunks)
-
-
-def test_an_empty_answer_is_an_answer() -> None:
-    first, last, done = payloads(write([START, Finish("length")]))
-    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-    assert (last["choices"][0]["delta"], last["choices"][0]["finish_reason"]) == ({}, "length")
-    assert done == "[DONE]"
-
-
-def test_a_fault_before_anything_else_is_a_valid_stream() -> None:
-    error, done = payloads(write([Fault(BackendFault("no", code="upstream_timeout"))]))
-    assert error == {"error": {"message": "no", "type": "upstream_error", "param": None, "code": "upstream_timeout"}}
-    assert done == "[DONE]"
 
 
 @every(
@@ -129,25 +105,6 @@ def test_where_reasoning_goes(field: str, wanted: dict[str, str]) -> None:
     assert {key: whole[key] for key in keys if key in whole} == wanted
 
 
-def test_several_answers() -> None:
-    events: list[Event] = [
-        START,
-        Open(0, BlockKind.TEXT),
-        Open(1, BlockKind.TEXT, choice=1),
-        Delta(0, "a"),
-        Delta(1, "b"),
-        Close(0),
-        Close(1),
-        Open(2, BlockKind.TOOL_CALL, name="f", call_id="call_a", choice=1),
-        Close(2),
-        Finish("length", None, ("stop",)),
-    ]
-    got = accumulate(write(events))
-    assert (got[0]["content"], got[0]["finish_reason"]) == ("a", "length")
-    assert (got[1]["content"], got[1]["finish_reason"]) == ("b", "tool_calls")
-    assert normalise(read(write(events)))[-1] == Finish("length", None, ("tool_calls",))
-
-
 def test_unknown_chunks_keep_their_content_and_get_the_identity_of_the_stream() -> None:
     odd = {"id": "x", "model": "y", "usage": {}, "choices": [{"index": 0, "delta": {"audio": {"id": "a"}}}]}
     events = [START, Opaque("chat", odd), Opaque("responses", {"type": "x"}), Finish()]
@@ -169,11 +126,6 @@ def test_the_writer_makes_an_id_unless_it_got_one_of_openais_form() -> None:
         assert first["id"].startswith("chatcmpl-")
 
 
-def test_keepalive_is_a_comment() -> None:
-    assert CHAT.writer(options()).keepalive() == b": keep-alive\n\n"
-    assert read(b": keep-alive\n\n" + write([START, Finish()])) == read(write([START, Finish()]))
-
-
 @examples(0.5)
 @given(streams(), st.booleans(), st.sampled_from(["reasoning_content", "reasoning", "both", "inline", "drop"]))
 def test_every_chunk_is_valid_by_the_published_schema(events: list[Event], usage: bool, field: str) -> None:
@@ -181,10 +133,6 @@ def test_every_chunk_is_valid_by_the_published_schema(events: list[Event], usage
     for value in payloads(write(events, options(usage=usage, reasoning_field=field))):
         if value != "[DONE]":
             check_chunk(value)
-
-
-def test_the_error_frame_is_valid_by_the_published_schema() -> None:
-    validator("ErrorResponse").validate(payloads(write(BROKEN))[-2])
 
 
 # --- what servers do ------------------------------------------------------------------------------------------------
@@ -212,7 +160,6 @@ def pieces(*arguments: str, named: bool = False) -> list[list[dict[str, Any]]]:
     return [piece(text, "f" if named or not n else None) for n, text in enumerate(arguments)]
 
 
-SAME = {"index": 0, "id": "a", "type": "function"}
 CALLS: dict[str, tuple[list[list[dict[str, Any]]], list[tuple[str, str, str]]]] = {
     "two in turn": (
         [

@@ -8,11 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.protocols.wires import frame, options
+from tests.protocols.wires import frame
 from toolwire.config import BackendConfig
 from toolwire.errors import ClientFault
 from toolwire.events import Delta
-from toolwire.folding import fold, unfold
 from toolwire.model import Image, Message, ModelRequest, OpaquePart, Reasoning, Sampling, Text, ToolResult, ToolUse
 from toolwire.protocols.completions.protocol import CompletionsProtocol, render_transcript
 
@@ -127,13 +126,3 @@ def test_images_are_refused() -> None:
     with pytest.raises(ClientFault) as caught:
         TEXT.write_request(ModelRequest("m", (Message("user", (Image("data:,"),)),)))
     assert caught.value.code == "unsupported_content"
-
-
-def test_what_it_writes_it_reads() -> None:
-    """A server that streams a whole answer, or the other way round, is read after all."""
-    reply = TEXT.read_reply(
-        b'{"id":"cmpl-1","choices":[{"text":"so","finish_reason":"stop"}],"usage":{"prompt_tokens":1}}'
-    )
-    assert TEXT.read_reply(TEXT.write_reply(reply, options())).choices == reply.choices
-    events = TEXT.reader(frame_bytes=1 << 20).feed(TEXT.writer(options()).feed(unfold(reply)))
-    assert fold(events).choices == reply.choices

@@ -1,4 +1,4 @@
-"""Corners of the reader of Chat and of the older text protocol: chunk x neighbour x third x end.
+"""Corners of the reader of Chat: chunk x neighbour x third x end.
 
 The oracle is the table: each chunk says itself which deltas it stands for. A server's extras come out beside the very
 delta that they came with, whichever chunk is before or behind.
@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.cases import every
 from tests.protocols import wires
-from tests.protocols.corners import Said, by_kind, mark, marks, read_by, read_by_frames, said, sequences, sse
+from tests.protocols.corners import Said, by_kind, mark, marks, read_by, read_by_frames, said, sse
 from toolwire.events import Event, Finish, Opaque, Start
 from toolwire.folding import fold
 from toolwire.protocols.chat.protocol import ChatProtocol
@@ -206,14 +206,6 @@ def test_a_stream_says_what_the_whole_answer_says(first: str) -> None:
         assert streamed.usage == read_whole.usage
 
 
-@every("first", PIECES)
-def test_every_cut_of_the_bytes(first: str) -> None:
-    data = sse(*chunks((first, "text", first)), END, USED, "[DONE]")
-    wanted = [*map(repr, read(data))]
-    for size in (1, 7, 64):
-        assert [*map(repr, read_by(ChatReader(1 << 20), data, size))] == wanted
-
-
 # --- what stands beside the choices ---------------------------------------------------------------------------------
 
 TOPS: dict[str, Chunk] = {
@@ -314,32 +306,7 @@ def test_two_answers_keep_their_own(first: str, together: bool) -> None:
         assert all_marks(events) == marks(made)
 
 
-# --- the older text protocol ----------------------------------------------------------------------------------------
-
-
-def old_text(n: int) -> tuple[Chunk, list[Said]]:
-    return {"text": f"t{n}"}, [("text", f"t{n}", None)]
-
-
-def old_logprobs(n: int) -> tuple[Chunk, list[Said]]:
-    given = {"tokens": [mark(n, "token")], "token_logprobs": [-0.5], "top_logprobs": None, "text_offset": [0]}
-    token = {"token": mark(n, "token"), "logprob": -0.5, "bytes": list(mark(n, "token").encode()), "top_logprobs": []}
-    beside = {"logprobs": {"content": [token], "refusal": None}}
-    return {"text": f"l{n}", "logprobs": given}, [("text", f"l{n}", beside)]
-
-
-def old_empty(n: int) -> tuple[Chunk, list[Said]]:
-    return {"text": ""}, []
-
-
-OLD: dict[str, Piece] = {piece.__name__: piece for piece in (old_text, old_logprobs, old_empty)}
-
-
-def test_text_completions() -> None:
-    for names in sequences(OLD, 3):
-        wanted = [delta for n, name in enumerate(names) for delta in OLD[name](n)[1]]
-        for frames in ([*chunks(names, None, OLD), {**HEAD, "choices": [{"index": 0, "text": "", "finish_reason": "stop"}]}], chunks(names, "stop", OLD)):  # fmt: skip
-            assert said(read(sse(*frames, USED, "[DONE]"))) == wanted
+# --- and written again ----------------------------------------------------------------------------------------------
 
 
 @every("first", PIECES)

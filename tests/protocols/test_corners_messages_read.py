@@ -180,18 +180,3 @@ def test_blocks_whose_frames_come_in_turn(first_name: str) -> None:
         wanted = MessagesProtocol().read_reply(json.dumps(whole).encode())
         # A block that is not modelled is given when it is whole.
         assert sorted(map(repr, reply.choices[0].parts)) == sorted(map(repr, wanted.choices[0].parts))
-
-
-def test_two_calls_of_one_id_have_two() -> None:
-    call = {"type": "tool_use", "id": "same", "name": "f", "input": {}}
-    head, *_, last, stop = frames(("text",), usual)
-    reply = fold(read_by(MessagesReader(1 << 20), sse(head, *usual(0, call), *usual(1, call), last, stop)))
-    assert len({use.call_id for use in reply.calls}) == 2
-
-
-@every("name", BLOCKS)
-def test_every_cut_of_the_bytes(name: str) -> None:
-    data = sse(*frames((name, "text", name), usual))
-    wanted = normalise(read(data))
-    for size in (1, 7, 64):
-        assert normalise(read_by(MessagesReader(1 << 20), data, size)) == wanted

@@ -173,16 +173,17 @@ BLANK = ("no_arguments", "blank_arguments")
 """Under a limit of length these would be cut off."""
 
 
-def answers(side: Side, second: str, reason: str = "stop") -> Iterator[list[Event]]:
-    """The block alone and behind each other one, in turn or overlapping; under a limit of length in turn and behind
-    plain ones only, and also before a call that was cut off, which Messages shows as it began."""
+def answers(side: Side, second: str, reason: str = "stop", *, plain: bool = False) -> Iterator[list[Event]]:
+    """The block alone and behind each other one, in turn or overlapping. With `plain` behind plain ones only; so too
+    under a limit of length, there in turn, and also before a call that was cut off, which Messages shows as it
+    began."""
     if reason == "length":
         if second in BLANK:
             return
         if side.name != "messages":
             yield stream([side.blocks[second](0), CUT(1)], reason, side.ident)
     yield stream([side.blocks[second](0)], reason, side.ident)
-    for first in side.blocks if reason != "length" else PLAIN:
+    for first in PLAIN if plain or reason == "length" else side.blocks:
         blocks = [side.blocks[name](n) for n, name in enumerate((first, second))]
         yield stream(blocks, reason, side.ident)
         if reason != "length" and not any(isinstance(block[0], Opaque) for block in blocks):
@@ -240,7 +241,7 @@ def test_a_stream_adds_up_to_the_whole_answer(side: Side, second: str, field: st
 @every(("side", "second"), PAIRS)
 def test_neither_cuts_of_deltas_nor_who_writes_plain_text_is_seen(side: Side, second: str) -> None:
     opts = side.options()
-    for events in answers(side, second):
+    for events in answers(side, second, plain=True):
         data, pieces = side.wires.write(events, opts), by_characters(events)
         in_pieces = side.wires.write(pieces, opts)
         assert side.added_up(in_pieces) == side.added_up(data)
@@ -270,7 +271,7 @@ def written_by_another(writer: Any, events: list[Event]) -> bytes:
 @every(("side", "second"), PAIRS)
 def test_every_field_of_the_protocol_is_written_and_none_of_another(side: Side, second: str) -> None:
     opts = side.options()
-    for events in answers(side, second):
+    for events in answers(side, second, plain=True):
         own = [found for found in marks([repr(event) for event in events]) if found not in marked_by_others(events)]
         whole = side.protocol().write_reply(fold(events), opts)
         assert marks(whole.decode()) == sorted(own)

@@ -26,7 +26,6 @@ from toolwire.errors import BackendFault, GatewayError
 from toolwire.events import BlockKind, Event, Fault, Finish, Open, Start, StreamGrammarError
 from toolwire.folding import fold, unfold
 from toolwire.model import ModelReply
-from toolwire.openai_types import ToolCallAccumulator, ToolCallDelta
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.writer import ChatWriter
 from toolwire.protocols.completions.protocol import CompletionsProtocol
@@ -395,15 +394,6 @@ def test_repeated_names_begin_a_call_where_the_one_before_is_whole() -> None:
     for piece in ('{"code":"if x { y }', " } else { z }", '"}', '{"b":', "[1]}", " "):
         drafts.of(0, 0, "", "f").take(piece)
     assert [draft.arguments for draft in drafts.drafts] == ['{"code":"if x { y } } else { z }"}', '{"b":[1]}', " "]
-
-
-@every("index", [0, -1, 10**12, 10**400, True])
-def test_the_accumulator_takes_any_index(index: int) -> None:
-    accumulator = ToolCallAccumulator()
-    with Measured() as measured:
-        accumulator.add([ToolCallDelta(index, "c"), ToolCallDelta(None, "d")])
-        assert {call.id for call in accumulator.calls()} == {"c", "d"}
-    assert measured.peak < 100_000
 
 
 def test_events_of_a_choice_that_cannot_be() -> None:

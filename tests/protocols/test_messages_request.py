@@ -45,13 +45,6 @@ def asked(**fields: Any) -> ModelRequest:
 # --- read -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_small_request() -> None:
-    request = asked(system="Be brief.", stream=True)
-    assert request.messages == (Message("system", (Text("Be brief."),)), Message("user", (Text("hi"),)))
-    assert (request.model, request.stream, request.sampling.max_tokens) == ("m", True, 8)
-    assert (request.tools, request.tool_choice, request.parallel_tool_calls) == ((), ToolChoice("none"), True)
-
-
 def test_what_an_agent_sends() -> None:
     """System in the middle, thoughts with a signature, calls beside them, results with images and text behind them."""
     request = asked(

@@ -408,17 +408,6 @@ def test_two_calls_with_one_id_and_one_without() -> None:
     assert ids[0] == "t"
 
 
-def test_a_call_that_a_limit_cut_off() -> None:
-    start = frame(
-        "content_block_start", index=0, content_block={"type": "tool_use", "id": "t", "name": "f", "input": {}}
-    )
-    half = frame("content_block_delta", index=0, delta={"type": "input_json_delta", "partial_json": '{"a":'})
-    end = frame("message_delta", delta={"stop_reason": "max_tokens"}) + frame("message_stop")
-    events = read(start + half + end)
-    (closed,) = [event for event in events if isinstance(event, Close)]
-    assert closed.status == "truncated"
-
-
 def test_ends() -> None:
     stop = b'{"type":"message_stop"}'
     assert MESSAGES.is_end("message_stop", stop)

@@ -9,8 +9,7 @@ from typing import Any
 from tests.cases import every
 from tests.protocols.responses_wires import RESPONSES, frame, options, payloads, read, write
 from tests.protocols.test_responses_stream import ALL_KINDS, TOOLS
-from toolwire.errors import GatewayError
-from toolwire.events import Close, Delta, Fault, Finish, Opaque, Open, Start
+from toolwire.events import Close, Delta, Finish, Opaque, Start
 from toolwire.folding import fold
 from toolwire.model import Reasoning, Text, ToolUse
 from toolwire.stream_grammar import check
@@ -113,17 +112,6 @@ def test_announcements_may_be_missing() -> None:
     ]
 
 
-def test_an_end_that_holds_nothing() -> None:
-    assert read(frame({"type": "response.completed"})) == [Start("", "", 0), Finish()]
-
-
-def test_a_call_without_arguments_or_ids() -> None:
-    raw = added({"type": "function_call", "name": "f", "arguments": ""}) + done({"type": "function_call", "name": "f"})
-    (use,) = fold(read(raw + end())).calls
-    assert (use.name, use.arguments) == ("f", "{}")
-    assert use.call_id.startswith("call_")
-
-
 def test_text_may_repeat_itself() -> None:
     raw = added({"type": "message", "id": "i0", "content": []})
     raw += delta("output_text", "{ha") + delta("output_text", "{ha") + delta("output_text", "{ha{ha")
@@ -152,11 +140,6 @@ def test_a_thought_and_its_summary_are_two_parts() -> None:
     assert fold(read(done(both) + end())).choices[0].parts == parts
     body = json.dumps({"output": [both]}).encode()
     assert RESPONSES.read_reply(body).choices[0].parts == parts
-
-
-def test_a_thought_of_which_nothing_is_said_is_none() -> None:
-    got = read(done({"type": "reasoning", "summary": []}) + end())
-    assert not [event for event in got if isinstance(event, Open)]
 
 
 def payloads_of(data: bytes) -> list[Any]:
@@ -192,32 +175,7 @@ def test_fields_of_a_message_stay_with_its_first_unknown_part() -> None:
     assert [(payload["content"], payload.get("mood")) for payload in got] == [([first], "glad"), ([second], None)]
 
 
-def test_halves_of_a_character() -> None:
-    raw = b'data: {"type":"response.output_text.delta","output_index":0,"delta":"a\\ud83d"}\n\n'
-    raw += b'data: {"type":"response.output_text.delta","output_index":0,"delta":"\\ude00"}\n\n'
-    assert "".join(e.text for e in read(raw + end()) if isinstance(e, Delta)) == "a\ud83d\ude00"
-
-
 # --- how streams end ------------------------------------------------------------------------------------------------
-
-
-def error_of(raw: bytes) -> GatewayError:
-    got = read(raw)
-    check(got)
-    assert isinstance(got[-1], Fault)
-    return got[-1].error
-
-
-@every(
-    ("details", "reason"),
-    [({"reason": "max_output_tokens"}, "length"), ({"reason": "content_filter"}, "content_filter"), (None, "length")],
-)
-def test_why_an_answer_is_incomplete(details: Any, reason: str) -> None:
-    got = read(delta("output_text", "x") + end(status="incomplete", incomplete_details=details))
-    assert isinstance(got[-1], Finish)
-    assert got[-1].reason == reason
-    body = {"status": "incomplete", "incomplete_details": details, "output": []}
-    assert RESPONSES.read_reply(json.dumps(body).encode()).choices[0].reason == reason
 
 
 @every("arguments", ['{"x":', ""])

@@ -120,37 +120,6 @@ def test_input_items(items: Any, wanted: list[Message]) -> None:
     assert of(items) == tuple(wanted)
 
 
-def test_neighbouring_items_of_the_assistant_are_one_message() -> None:
-    got = of(
-        [
-            {"role": "user", "content": "go"},
-            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
-            {"role": "assistant", "content": "Reading."},
-            {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}", "namespace": "ns", "id": None},
-            {
-                "type": "custom_tool_call",
-                "call_id": "b",
-                "name": "p",
-                "input": "x\n",
-                "id": "ctc_1",
-                "status": "completed",
-            },
-            {"type": "function_call_output", "call_id": "a", "output": "one", "id": "fco_1", "status": None},
-            {"type": "custom_tool_call_output", "call_id": "b", "output": "two"},
-            {"role": "assistant", "content": "Done."},
-        ]
-    )
-    assert [message.role for message in got] == ["user", "assistant", "tool", "tool", "assistant"]
-    assert got[1].parts == (
-        Reasoning("hm", {"responses": {"summary": True}}),
-        Text("Reading."),
-        ToolUse("a", "f", "{}", namespace="ns"),
-        ToolUse("b", "p", "x\n", "custom", item_id="ctc_1"),
-    )
-    assert got[2].parts == (ToolResult("a", (Text("one"),), "f"),)
-    assert got[3].parts == (ToolResult("b", (Text("two"),), "p", kind="custom"),)
-
-
 @pytest.mark.parametrize(
     ("output", "parts"),
     [
@@ -171,10 +140,6 @@ def test_outputs(output: Any, parts: tuple[Part, ...]) -> None:
     assert message == Message("tool", (ToolResult("a", parts),))
 
 
-def test_instructions_come_first() -> None:
-    assert of([{"role": "system", "content": "b"}], instructions="a")[0] == Message("system", (Text("a"),))
-
-
 def test_input_may_be_left_out_only_after_another_response() -> None:
     assert request({"model": "m", "previous_response_id": "resp_1"}).messages == ()
     assert request({"model": "m", "previous_response_id": "resp_1", "input": []}).messages == ()
@@ -184,70 +149,7 @@ def test_input_may_be_left_out_only_after_another_response() -> None:
         assert (raised.value.code, raised.value.param) == ("missing_required_parameter", "input")
 
 
-# --- other fields ---------------------------------------------------------------------------------------------------
-
-
-def test_sampling_and_the_like() -> None:
-    got = request(
-        {
-            "model": "m", "input": "hi", "temperature": 0.5, "top_p": 0.1, "max_output_tokens": 7,
-            "presence_penalty": 1, "frequency_penalty": -1, "reasoning": {"effort": "low", "summary": "auto"},
-            "stream": True, "stream_options": {"include_obfuscation": False}, "parallel_tool_calls": False,
-            "metadata": {"a": "b"}, "store": False, "user": "u", "include": [], "truncation": "auto", "service_tier": "auto",
-            "text": {"format": {"type": "text"}, "verbosity": "low"}, "top_logprobs": 2, "max_tool_calls": 3,
-            "prompt_cache_key": "k", "safety_identifier": "s", "background": False, "client_metadata": {},
-            "top_k": 5, "seed": None,
-        }
-    )  # fmt: skip
-    assert got.sampling == Sampling(
-        0.5, 0.1, 7, presence_penalty=1, frequency_penalty=-1, reasoning_effort="low", top_k=5
-    )
-    assert (got.stream, got.include_usage, got.parallel_tool_calls) == (True, True, False)
-    assert got.extra == {}
-    fields = got.protocol_fields["responses"]
-    assert (fields["metadata"], fields["text"], fields["max_tool_calls"]) == ({"a": "b"}, {"verbosity": "low"}, 3)
-    assert not {"store", "background", "stream"} & fields.keys()
-    assert got.response_format is None
-    assert got.tool_choice == ToolChoice("none")
-    assert got.origin is not None
-    assert got.origin.protocol == "responses"
-
-
-def test_null_is_absent() -> None:
-    fields = (
-        "instructions tools tool_choice parallel_tool_calls stream stream_options max_output_tokens temperature top_p metadata "
-        "store previous_response_id text reasoning include truncation user background conversation max_tool_calls prompt"
-    )
-    got = request({"model": "m", "input": "hi", **dict.fromkeys(fields.split())})
-    assert got == replace(request({"model": "m", "input": "hi"}))
-
-
-def test_formats_of_text_are_chats() -> None:
-    schema = {"type": "object"}
-    form = {"type": "json_schema", "name": "n", "schema": schema, "strict": True, "description": None}
-    got = request({"model": "m", "input": "hi", "text": {"format": form}})
-    assert got.response_format == {
-        "type": "json_schema",
-        "json_schema": {"name": "n", "schema": schema, "strict": True},
-    }
-    assert ChatProtocol().write_request(got)["response_format"] == got.response_format
-    assert RESPONSES.write_request(got)["text"]["format"] == {k: v for k, v in form.items() if v is not None}
-    plain = request({"model": "m", "input": "hi", "text": {"format": {"type": "json_object"}}})
-    assert plain.response_format == {"type": "json_object"}
-
-
 # --- tools ----------------------------------------------------------------------------------------------------------
-
-
-def test_both_shapes_of_tools() -> None:
-    schema = {"type": "object", "properties": {}}
-    flat = {"type": "function", "name": "f", "description": "d", "parameters": schema, "strict": True}
-    nested = {"type": "function", "function": {k: v for k, v in flat.items() if k != "type"}}
-    mixed = {**nested, "description": "outer", "name": None}
-    for tool, description in ((flat, "d"), (nested, "d"), (mixed, "outer")):
-        (spec,) = request({"model": "m", "input": "hi", "tools": [tool]}).tools
-        assert replace(spec, extra={}) == ToolSpec("f", description, schema, True)
-        assert spec.received is tool
 
 
 def test_tools_of_a_namespace_are_tools_of_their_own() -> None:

@@ -29,9 +29,8 @@ from tests.strategies import streams as chat_streams
 from toolwire.errors import BackendFault, ClientFault, GatewayError, ModelFault
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Opaque, Open, Start
 from toolwire.folding import fold
-from toolwire.model import Refusal, Usage
+from toolwire.model import Usage
 from toolwire.protocols.responses.reply import broken_off
-from toolwire.protocols.streams import WriteOptions
 from toolwire.stream_grammar import check, normalise
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -89,13 +88,6 @@ def test_golden_bytes(name: str, events: list[Event]) -> None:
     assert data.decode() == (GOLDEN / f"{name}.sse").read_text(encoding="utf-8")
 
 
-def test_ids_are_made_where_none_of_the_right_form_was_given() -> None:
-    for given_id, kept in (("resp_x", True), ("chatcmpl-1", False), ("", False)):
-        ident = terminal(write([Start(given_id, "m", 1), finish()]))["id"]
-        assert (ident == given_id) is kept
-        assert ident.startswith("resp_")
-
-
 def test_a_tool_of_one_group_gets_its_group_back() -> None:
     opts = options({"tools": [*TOOLS, {"type": "function", "name": "stop2"}]})
     items = terminal(write([START, *call(0, "call_a", "stop"), *call(1, "call_b", "stop2"), finish()], opts))["output"]
@@ -126,22 +118,6 @@ def test_sequential_ids() -> None:
 
 
 # --- text and other prose -------------------------------------------------------------------------------------------
-
-
-def test_no_empty_messages() -> None:
-    events = [START, *text(0, "", "\n"), *call(1, "call_a", "f"), *text(2, " \n"), *text(3), finish()]
-    assert [item["type"] for item in terminal(write(events))["output"]] == ["function_call"]
-    assert terminal(write([START, *text(0, ""), finish()]))["output"] == []
-    for before in ([], text(0, "hm", kind=BlockKind.REASONING)):
-        (*_, item) = terminal(write([START, *before, *text(1, "\n", " "), finish()]))["output"]
-        assert item["content"][0]["text"] == "\n "
-
-
-def test_neighbouring_texts_are_one_message() -> None:
-    halves = [*text(3, "\ud83d"), *text(4, "\ude00")]
-    events = [START, *text(0, "a"), *text(1, kind=BlockKind.REASONING), *text(2, "b"), *halves, finish()]
-    (item,) = accumulate(payloads(write(events)))
-    assert item["content"] == [{"type": "output_text", "annotations": [], "logprobs": [], "text": "ab\U0001f600"}]
 
 
 @every(
@@ -263,19 +239,6 @@ def test_failures(error: GatewayError, code: str) -> None:
         assert last["response"]["usage"] is None
 
 
-def test_what_a_failed_response_holds() -> None:
-    data = write(BROKEN)
-    done, half = terminal(data)["output"]
-    assert (done["type"], done["status"]) == ("function_call", "completed")
-    assert (half["content"][0]["text"], half["status"]) == ("Half an ans", "incomplete")
-    fault = BROKEN[-1]
-    assert isinstance(fault, Fault)
-    assert broken_off(folded(BROKEN), options(), "failed", fault.error) == terminal(data)
-    cancelled = broken_off(folded(BROKEN), options(), "cancelled")
-    assert (cancelled["status"], cancelled["error"]) == ("cancelled", None)
-    check_resource(cancelled)
-
-
 def test_a_half_call_is_in_no_failed_response() -> None:
     events = [START, *text(0, "x"), Open(1, BlockKind.TOOL_CALL, name="f", call_id="call_a"), Delta(1, '{"x":')]
     (item,) = terminal(write([*events, Fault(BackendFault("no"))]))["output"]
@@ -354,12 +317,6 @@ def test_what_is_echoed() -> None:
 )  # fmt: skip
 def test_every_choice_is_echoed_in_the_published_form(choice: Any) -> None:
     check_resource(terminal(write([START, finish()], options({"tools": TOOLS, "tool_choice": choice}))))
-
-
-def test_without_a_time_it_is_now_and_without_counts_they_are_0() -> None:
-    shown = terminal(write([START, Finish()]))
-    assert shown["completed_at"] > 1_700_000_000
-    assert shown["usage"]["total_tokens"] == 0
 
 
 # --- recordings of the live service ---------------------------------------------------------------------------------
@@ -474,13 +431,3 @@ def test_what_is_stored_of_a_broken_stream_is_what_the_client_saw(events: list[E
     if last is None or (still_open <= {last.block} and not (still_open and last.kind is BlockKind.TOOL_CALL)):
         assert stored == shown
     check_resource(broken_off(reply, options(), "failed", error))
-
-
-def test_options_need_no_body() -> None:
-    bare = WriteOptions(request=options().request, created=1)
-    assert (
-        terminal(write([START, *text(0, "x"), *text(1, "no", kind=BlockKind.REFUSAL), finish()], bare))["tools"] == []
-    )
-    assert fold(read(write([START, *text(1, "no", kind=BlockKind.REFUSAL), finish()], bare))).choices[0].parts == (
-        Refusal("no"),
-    )

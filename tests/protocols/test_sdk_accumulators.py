@@ -15,7 +15,6 @@ from openai.types.responses import ParsedResponse, Response, ResponseStreamEvent
 
 from tests.cases import examples
 from tests.protocols import responses_wires, wires
-from tests.protocols.test_responses_stream import BROKEN, CUT
 from tests.protocols.test_responses_stream import streams as responses_streams
 from tests.strategies import streams
 from toolwire.events import BlockKind, Close, Event, Finish, Open
@@ -84,8 +83,3 @@ def test_responses(events: list[Event]) -> None:
         for part in item.get("content") or ():
             part.pop("parsed", None)
     assert Response.model_validate(plain).to_dict() == Response.model_validate(json.loads(whole)).to_dict()
-
-
-def test_what_is_not_completed_raises_nothing() -> None:
-    for events in (CUT, BROKEN):
-        assert completed(events) is None

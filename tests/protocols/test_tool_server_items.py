@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.protocols.blocks import call, text
-from tests.protocols.responses_wires import check_event, options, payloads, read, write
+from tests.protocols.responses_wires import options, payloads, write
 from tests.protocols.test_responses_stream import START, finish
-from toolwire.errors import BackendFault
-from toolwire.events import Event, Fault
-from toolwire.folding import fold
+from toolwire.events import Event
 from toolwire.model import Message, OpaquePart, ToolResult, ToolSpec, ToolUse
 from toolwire.protocols.responses.tool_servers import ResponsesToolServers
 from toolwire.protocols.shared.tool_servers import ToolServerTool
@@ -49,31 +47,8 @@ def test_golden_bytes() -> None:
     assert b"key-in-a-path" not in data
 
 
-def test_every_event_has_the_published_form() -> None:
-    for event in payloads(write(SERVED, options())):
-        check_event(event)
-
-
-def test_a_reader_gives_the_same_items() -> None:
-    """What this gateway writes another one reads, and writes again."""
-    data = write(SERVED, options())
-    again = fold(read(data))
-    items = [part.payload for part in again.choices[0].parts if isinstance(part, OpaquePart)]
-    shown = payloads(data)[-1]["response"]["output"]
-    assert [item for item in items if not item["type"].startswith("response.")] == [
-        item for item in shown if item["type"].startswith("mcp_")
-    ]
-
-
 texts = st.text(max_size=12)
 uses = st.builds(ToolUse, texts, texts, texts, namespace=st.none() | texts)
-
-
-def test_an_announced_call_that_gets_no_result_is_not_in_the_answer() -> None:
-    """The answer broke off."""
-    events = [START, FORM.began(ADD, None), Fault(BackendFault("It broke."))]
-    shown = payloads(write(events, options()))[-1]["response"]
-    assert (shown["status"], shown["output"]) == ("failed", [])
 
 
 def history(*items: dict[str, Any]) -> Any:

@@ -61,13 +61,6 @@ def names(request: ModelRequest) -> list[tuple[str | None, str, str]]:
     return [(tool.namespace, tool.name, tool.kind) for tool in request.tools]
 
 
-def test_tools_of_the_input_are_on_offer() -> None:
-    request = read(additional(RUN, MAIL))
-    assert names(request) == [(None, "run", "custom"), ("mail", "send", "function")]
-    assert request.tool_choice.mode == "auto"
-    assert [message.role for message in request.messages] == ["user"]
-
-
 def test_they_stand_behind_those_of_the_request_and_the_last_word_counts() -> None:
     newer = {"type": "function", "name": "f", "description": "new", "parameters": {}}
     request = read(additional(newer), tools=[{"type": "function", "name": "f", "parameters": {}}, RUN])
@@ -90,18 +83,6 @@ def test_an_error_says_where_they_stand(item: Any, param: str) -> None:
     assert caught.value.param == param
 
 
-@pytest.mark.parametrize("item", [{"type": "additional_tools"}, {"type": "additional_tools", "tools": None}], ids=str)
-def test_an_item_without_tools_ends_nothing(item: Any) -> None:
-    assert names(read(item)) == []
-
-
-def test_what_is_deferred_is_on_offer_once_it_was_found() -> None:
-    assert names(read(tools=[LATE])) == [(None, "late", "function")]  # nobody could look for it
-    assert names(read(tools=[SEARCH, LATE])) == [(None, "tool_search", "function")]
-    found = read(CALLED, FOUND, tools=[SEARCH, LATE])
-    assert names(found) == [(None, "tool_search", "function"), ("mail", "send", "function")]
-
-
 def test_settings_of_the_input_are_in_force_until_the_next() -> None:
     first = {
         "type": "configuration_update",
@@ -116,12 +97,6 @@ def test_settings_of_the_input_are_in_force_until_the_next() -> None:
     assert read(HI, reasoning={"effort": "medium"}).sampling.reasoning_effort == "medium"
     unset = {"type": "configuration_update", "reasoning": {"effort": None}}
     assert read(later, HI, unset, reasoning={"effort": "medium"}).sampling.reasoning_effort is None
-
-
-def test_a_search_of_the_server_stays_a_hosted_tool() -> None:
-    """Only OpenAI's server could find the others; for the rest all are on offer."""
-    offered = names(read(tools=[{"type": "tool_search"}, LATE]))
-    assert offered == [(None, "tool_search", "hosted"), (None, "late", "function")]
 
 
 def test_a_search_is_a_call_and_its_output_says_what_was_found() -> None:
