@@ -10,7 +10,7 @@ import pytest
 
 from tests.cases import every
 from tests.e2e.responses_answers import outline
-from tests.toolservers.scripted import Seen, ask, configuration, server, turn
+from tests.toolservers.scripted import Seen, approved, ask, configuration, server, turn
 from tests.toolservers.test_history import MODES, USER, WRITE, conversation, going_on, reply_to
 from toolwire.config import DEFAULT_CHAIN, GatewayConfig
 
@@ -40,8 +40,7 @@ async def test_an_approved_call_of_a_denied_tool_is_not_run(
     mode: str, stream: bool, before: str, kept: bool, seen: Seen
 ) -> None:
     """The client says that it was asked for, as one does that was asked by another gateway, or before a reload."""
-    asked = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "calc", "name": "write", "arguments": "{}"}
-    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    asked, answer = approved()
     async with conversation(filtered(mode, before, deny=["write"]), {"text": "a"}, {"text": "b"}) as (post, _):
         first = await post([USER, asked])
         sent = {"given": [answer], "previous_response_id": first["id"]} if kept else {"given": [USER, asked, answer]}

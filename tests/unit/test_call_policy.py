@@ -189,37 +189,46 @@ def test_repair_can_be_turned_off() -> None:
     assert bench.counts == {"parse_failures": 2}
 
 
-@every("body", ["[]", "1", '"soft"', "null", "", "   ", "hello", '[{"name":"soft"}]'])
-def test_what_is_no_object_is_no_call(body: str) -> None:
-    bench = Bench()
-    assert bench.block(body) == AS_TEXT
-    assert bench.counts == {"parse_failures": 1}
+NO_CALLS = [
+    *(
+        (body, "parse_failures")
+        for body in ("[]", "1", '"soft"', "null", "", "   ", "hello", '[{"name":"soft"}]', '{"name":')
+    ),
+    *((body, "unknown_names") for body in ('{"arguments":"{}"}', written("other"), written(7), '{"name":["soft"]}')),
+    *(
+        (written(arguments=arguments), "parse_failures")
+        for arguments in ("hello", "{a", [1], 7, True, '{"a": "say "hi""}')
+    ),
+    (written(""), "unknown_names"),
+]
 
 
-def test_malformed_block_strict_is_a_failure() -> None:
-    bench = Bench(SOFT, STRICT)
-    error = failure(bench.block('{"name":"hard"'))
-    assert (error.status, error.type, error.code) == (500, "model_error", "malformed_tool_arguments")
-    assert error.headers == {"x-should-retry": "false"}
-    assert '"hard" is malformed' in error.message
-    error = failure(bench.block('{"name":'))
-    assert error.code == "malformed_tool_arguments"
-    assert "not valid JSON" in error.message
-    assert bench.counts == {"parse_failures": 2, "strict_failures": 2}
+@every(("body", "counter"), NO_CALLS)
+def test_what_is_no_call_is_text_or_a_strict_failure(body: str, counter: str) -> None:
+    soft, strict = Bench(), Bench(SOFT, STRICT)
+    assert soft.block(body) == AS_TEXT
+    assert soft.counts == {counter: 1}
+    error = failure(strict.block(body.replace('"soft"', '"hard"')))
+    assert error.code == ("unknown_tool_call" if counter == "unknown_names" else "malformed_tool_arguments")
+    assert (error.status, error.type, error.headers) == (500, "model_error", {"x-should-retry": "false"})
+    assert strict.counts == {counter: 1, "strict_failures": 1}
+
+
+@every(
+    ("body", "words"),
+    [
+        ('{"name":"hard"', '"hard" is malformed'),
+        ('{"name":', "not valid JSON"),
+        (written("hard", "{'a': 1}"), 'call of "hard" is malformed: its arguments'),
+    ],
+)
+def test_a_strict_failure_says_what_is_wrong(body: str, words: str) -> None:
+    """Arguments that could be repaired are wrong too."""
+    assert words in failure(Bench(SOFT, STRICT).block(body)).message
+    assert len(failure(Bench(SOFT, STRICT).block(written("x" * 10_000))).message) < 300
 
 
 # --- R9.2: the name -------------------------------------------------------------------------------------------------
-
-
-@every("body", ['{"arguments":"{}"}', written("other"), written(7), written(""), '{"name":["soft"]}'])
-def test_bad_names(body: str) -> None:
-    soft = Bench()
-    assert soft.block(body) == AS_TEXT
-    assert soft.counts == {"unknown_names": 1}
-    strict = Bench(SOFT, STRICT)
-    assert failure(strict.block(body)).code == "unknown_tool_call"
-    assert strict.counts == {"unknown_names": 1, "strict_failures": 1}
-    assert len(failure(strict.block(written("x" * 10_000))).message) < 300
 
 
 @every("choice", [ToolChoice("named", "other"), ToolChoice("auto", allowed=("other",)), ToolChoice("none")])
@@ -243,19 +252,8 @@ def test_malformed_arguments_soft_are_repaired_or_text() -> None:
     bench = Bench()
     assert bench.call(written(arguments="{'a': 1}")).arguments == '{"a": 1}'
     assert bench.call(written(arguments='{"a": [1')).arguments == '{"a": [1]}'
-    for arguments in ("hello", "{a", [1], 7, True, '{"a": "say "hi""}', "NaN"):
-        assert bench.block(written(arguments=arguments)) == AS_TEXT
-    assert bench.counts == {"calls": 2, "repaired": 2, "parse_failures": 7}
-
-
-@every("arguments", ["{'a': 1}", "hello", [1], 7])
-def test_malformed_arguments_strict_are_a_failure(arguments: Any) -> None:
-    bench = Bench(STRICT)
-    error = failure(bench.block(written("hard", arguments)))
-    assert error.code == "malformed_tool_arguments"
-    assert '"hard"' in error.message
-    assert "its arguments" in error.message
-    assert bench.counts == {"parse_failures": 1, "strict_failures": 1}
+    assert bench.block(written(arguments="NaN")) == AS_TEXT
+    assert bench.counts == {"calls": 2, "repaired": 2, "parse_failures": 1}
 
 
 # --- R9.6: strict failures ------------------------------------------------------------------------------------------
