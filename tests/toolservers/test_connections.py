@@ -170,15 +170,6 @@ async def test_nothing_is_leased_when_the_gateway_stops(seen: Seen) -> None:
     assert seen.ended == [URL]
 
 
-async def test_headers_are_shown_nowhere(seen: Seen) -> None:
-    async with ClientServers(LIST, "cut").running() as servers:
-        lease = await servers.lease(URL, {"authorization": "Bearer a-secret-word"})
-        assert servers.shown() == [
-            {"host": "tools.example", "state": "up", "users": 1, "tools": list(lease.server.listing.tools)}
-        ]
-        assert "a-secret-word" not in repr(lease.server.config)
-
-
 # --- shares of keys -------------------------------------------------------------------------------------------------
 
 

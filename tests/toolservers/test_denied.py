@@ -104,12 +104,3 @@ async def test_a_choice_cannot_name_it(choice: Any, seen: Seen) -> None:
         filtered("prompt", "arguments", deny=["write"]), [{"text": "ok"}], tools=[server()], tool_choice=named
     )
     assert (answer.status, answer.json()["error"]["code"]) == (400, "invalid_tool_choice")
-
-
-@pytest.mark.parametrize("before", ["execution", "arguments"])
-async def test_what_is_allowed_is_run(before: str, seen: Seen) -> None:
-    config = filtered("prompt", before, deny=["write"])
-    async with conversation(config, turn("prompt", "", ("calc__add", {"a": 1, "b": 2})), {"text": "3"}) as (post, _):
-        first = await post(tools=[server()])
-    assert [name for _, name, _ in seen.calls] == ["add"]
-    assert outline(first)[-1] == ("text", "3")

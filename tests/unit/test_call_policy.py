@@ -22,7 +22,6 @@ from toolwire.scan._grammar import (
     AS_TEXT,
     DROPPED,
     Block,
-    BlockPolicy,
     BlockSyntax,
     Decision,
     Field,
@@ -58,12 +57,6 @@ def written(name: Any = "soft", arguments: Any = "{}") -> str:
 
 
 # --- what is a call -------------------------------------------------------------------------------------------------
-
-
-def test_it_is_a_judge_as_scanners_know_it() -> None:
-    policy: BlockPolicy = Bench().policy
-    assert policy.strict is False
-    assert Bench(SOFT, STRICT).policy.strict is True
 
 
 AS_WRITTEN = ["{}", '{"a": 1}', '{"a":1.50e+01,"b":12345678901234567890}', ' {"a" :\t1}\n', '{"é":"\\ud83d"}']
@@ -137,14 +130,6 @@ def test_without_an_offer_any_name_is_a_call() -> None:
     assert bench.call('{"name":"\\udc00"}').name == "\ufffd"
     assert bench.block('{"name":""}') == AS_TEXT
     assert bench.block("{") == AS_TEXT
-
-
-def test_a_custom_tool_gets_its_text() -> None:
-    bench = Bench(ToolSpec("patch", kind="custom", namespace="edit"))
-    found = bench.call(written("patch", '{"input": "*** \\"x\\"\\n"}'))
-    assert found == FoundCall("patch", "call_1", '*** "x"\n', "custom", "edit")
-    assert bench.block(written("patch", '{"text": "x"}')) == AS_TEXT
-    assert bench.counts == {"calls": 1, "parse_failures": 1}
 
 
 def test_a_group_is_told_by_the_name() -> None:
@@ -239,10 +224,6 @@ def test_names_that_the_choice_excludes(choice: ToolChoice) -> None:
     assert error.code == "unknown_tool_call"
     assert '"hard"' in error.message
     assert Bench(SOFT, other, STRICT, choice=choice).block(written("soft")) == AS_TEXT, "its own strictness counts"
-
-
-def test_a_hosted_tool_is_not_callable() -> None:
-    assert Bench(SOFT, ToolSpec("web_search", kind="hosted")).block(written("web_search")) == AS_TEXT
 
 
 # --- R9.3: the arguments --------------------------------------------------------------------------------------------
@@ -400,23 +381,7 @@ def test_a_list_is_known_wherever_one_call_is_expected() -> None:
     assert bench.counts == {"calls": 2, "unknown_names": 1}
 
 
-def test_a_repaired_list() -> None:
-    bench = Bench(grammar=LISTS)
-    assert len(bench.block("{'tool_calls': [{'name': 'soft',}, {'name': 'soft'},]}").calls) == 2
-    assert bench.counts == {"calls": 2, "repaired": 2}
-
-
 # --- calls in tags --------------------------------------------------------------------------------------------------
-
-
-def test_a_call_in_tags() -> None:
-    schema = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}}
-    bench = Bench(ToolSpec("f", parameters=schema), ToolSpec("patch", kind="custom"))
-    pieces: tuple[tuple[Field, str], ...] = (("key", "s"), ("value", "\n1\n"), ("key", "n"), ("value", "\n1.0\n"))
-    assert bench.pieces(("name", "f"), *pieces).calls == (FoundCall("f", "call_1", '{"s":"1","n":1.0}'),)
-    (found,) = bench.pieces(("name", "patch"), ("key", "input"), ("value", "\n{}\n\n")).calls
-    assert found == FoundCall("patch", "call_2", "{}\n", "custom")
-    assert bench.counts == {"calls": 2}
 
 
 def test_a_prefix_is_dropped_if_no_tool_has_the_full_name() -> None:
@@ -438,23 +403,6 @@ def test_ids_that_a_model_writes_are_handed_on_once() -> None:
     assert {call.name for call in found} == {"soft"}
     named = bench.pieces(("name", "soft"), ("id", "abc123def"), ("arguments", "{}")).calls
     assert named == (FoundCall("soft", "abc123def", "{}"),)
-
-
-def test_a_broken_block_in_tags_is_no_call() -> None:
-    cut: tuple[tuple[Field, str], ...] = (("key", "a"), ("value", "1</value>junk"))
-    bench = Bench(SOFT, STRICT)
-    assert bench.pieces(("name", "soft"), *cut, broken=True) == AS_TEXT
-    assert '"hard"' in failure(bench.pieces(("name", "hard"), *cut, broken=True)).message
-    assert failure(bench.pieces(("name", "soft junk"), broken=True)).code == "malformed_tool_arguments"
-    assert bench.counts["parse_failures"] == 3
-
-
-def test_arguments_in_a_field_of_their_own_are_repaired() -> None:
-    bench = Bench(SOFT, STRICT)
-    assert bench.pieces(("name", "soft"), ("arguments", "{'a': 1")).calls[0].arguments == '{"a": 1}'
-    assert bench.counts == {"calls": 1, "repaired": 1}
-    error = failure(bench.pieces(("name", "hard"), ("arguments", "{'a': 1}")))
-    assert "its arguments are not valid JSON" in error.message
 
 
 def test_several_calls_in_one_section_are_judged_as_one_block() -> None:

@@ -15,7 +15,6 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import jsonschema
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,11 +28,10 @@ from toolwire.config import (
 )
 from toolwire.configuration.checks import effective_routes, is_loopback
 from toolwire.configuration.config_schema import schema
-from toolwire.configuration.settings import has_backends, load
+from toolwire.configuration.settings import load
 from toolwire.formats.engine.words import COMMON
 from toolwire.registry import registries
 from toolwire.startup.description import describe
-from toolwire.startup.names import check_names
 from toolwire.support.conversion import ConfigError, hints_of, to_mapping
 from toolwire.support.plainyaml import parse_yaml
 
@@ -199,12 +197,6 @@ def test_star_in_an_override_is_the_only_entry_or_default(loaded: Loader) -> Non
     assert load(None, {}, flags).backends["default"].url == "http://new:1"
 
 
-def test_has_backends_looks_at_variables_only() -> None:
-    assert has_backends({"TOOLWIRE_BACKENDS__MAIN__URL": "x"})
-    assert has_backends({"TOOLWIRE_BACKENDS": "x"})
-    assert not has_backends({"TOOLWIRE_SERVER__PORT": "1", "BACKENDS": "x"})
-
-
 # --- ${...} ---------------------------------------------------------------------------------------------------------
 
 
@@ -258,14 +250,6 @@ def test_the_servers_of_a_route(loaded: Loader) -> None:
     servers = [[server.backend for server in route.servers] for route in config.routes]
     assert servers == [["b", "c"], ["c"]]
     assert [[server.backend for server in route.members] for route in config.routes] == [["b"], ["c"]]
-
-
-def test_chain_entries_are_names_or_mappings(loaded: Loader) -> None:
-    config = loaded("chain: [validation, {use: 'my.mod:Thing', on_failure: skip, options: {a: [1]}}]")
-    assert config.chain == (
-        MiddlewareConfig(use="validation"),
-        MiddlewareConfig(use="my.mod:Thing", on_failure="skip", options={"a": [1]}),
-    )
 
 
 def test_relative_paths_in_the_file_count_from_its_folder(loaded: Loader, tmp_path: Path) -> None:
@@ -436,11 +420,6 @@ def test_defaults_in_the_schema_are_the_real_ones() -> None:
     }
 
 
-def test_a_dumped_configuration_loads_again(loaded: Loader) -> None:
-    config = loaded("chain: [{use: a, options: {x: '${X:-1}'}}]\nroutes: [{model: m}]")
-    assert loaded(yaml.safe_dump(to_mapping(config))) == config
-
-
 @every(
     ("key", "meant"),
     [
@@ -452,18 +431,3 @@ def test_a_key_that_is_nearly_right_is_named_with_its_section(key: str, meant: s
     tree = {"backends": {"m": {"kind": "mock"}}, "defaults": {key: 1}}
     assert problems(lambda: load(None, {}, tree)) == (f"defaults.{key}: unknown key, did you mean {meant!r}?",)
     assert not validator().is_valid(tree)
-
-
-@every(
-    ("store", "words"),
-    [
-        ({"kind": "redis"}, "store.url: required"),
-        ({"kind": "redis", "url": "http://nowhere"}, "store.url"),
-        ({"max_responses": 0}, "bounds of a store"),
-        ({"max_responses_per_key": 0}, "bounds of a store"),
-    ],
-)
-def test_a_store_that_cannot_be_made_is_a_mistake(store: Any, words: str) -> None:
-    config = load(None, env={}, overrides={"backends": {"m": {"kind": "mock"}}, "store": store})
-    with pytest.raises(ConfigError, match=words):
-        check_names(config, registries())
