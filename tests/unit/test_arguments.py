@@ -82,15 +82,6 @@ def refusal(at: Exchange, event: Event) -> ModelFault:
 # --- the schema (R9.4) ----------------------------------------------------------------------------------------------
 
 
-@every("source", [None, FOUND])
-@every("tool", ["read", "write"])
-def test_what_fits_goes_through_untouched(tool: str, source: str | None) -> None:
-    at = exchange()
-    event = call(tool, GOOD, source=source)
-    assert run(at, event) is event
-    assert at.record.counts == ({"calls": 1} if source is None else {})
-
-
 def test_what_is_judged_is_what_a_client_reads() -> None:
     """A key that occurs twice has the value that was judged, whatever a client makes of two."""
     at = exchange()

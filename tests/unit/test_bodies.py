@@ -131,3 +131,8 @@ async def test_a_large_body_is_parsed_in_slices_in_a_thread(monkeypatch: pytest.
 )
 def test_a_key_that_occurs_twice_is_refused(body: bytes, key: str) -> None:
     assert f"the key {key} twice" in fault(body).message
+
+
+def test_the_same_key_in_different_objects_is_fine() -> None:
+    for body in (b'{"a":{"a":[{"a":1},{"a":1}]}}', b'{"x":"\\"a\\":1,\\"a\\":2","a":1}', b'{"a":"\\u0022","b":":"}'):
+        assert read(body) == orjson.loads(body)

@@ -25,7 +25,7 @@ from toolwire.support.bounded_json import (
     MalformedJson,
     loads,
 )
-from toolwire.support.duplicate_keys import count_keys, duplicate_key, each_key_once, has_duplicates
+from toolwire.support.duplicate_keys import count_keys, duplicate_key, each_key_once
 
 BOUNDS = JsonBounds(1_000_000, 200, 200_000)
 
@@ -104,59 +104,6 @@ def test_law_a_text_is_refused_in_pieces_if_it_is_at_once(
         assert expected is None or duplicate_key(text) is not None
     elif found not in ("key", "depth"):
         assert found == expected
-
-
-def oracle(text: bytes) -> bool:
-    """Whether an object of `text` has a key twice, by a parser that shows all pairs."""
-    twice = False
-
-    def note(pairs: list[tuple[str, Any]]) -> None:
-        nonlocal twice
-        twice = twice or len({key for key, _ in pairs}) < len(pairs)
-
-    json.loads(text, object_pairs_hook=note)
-    return twice
-
-
-KEYS = st.sampled_from(["a", "b", 'a"', "\\", ":", "é", ""])
-OBJECTS = st.recursive(
-    st.integers(0, 9) | st.sampled_from(['"', ':"', '\\":', "a", "\\", '","a":"']),
-    lambda inner: st.lists(inner, max_size=4) | st.lists(st.tuples(KEYS, inner), max_size=4).map(tuple),
-    max_leaves=20,
-)
-
-
-@st.composite
-def texts_with_pairs(draw: st.DrawFn) -> bytes:
-    """JSON texts whose objects may have a key twice, with blanks and escapes wherever they may be."""
-
-    def blank() -> str:
-        return draw(st.sampled_from(["", "", "", " ", "\n", "\t "]))
-
-    def string(text: str) -> str:
-        escapes = draw(st.sampled_from(["none", "none", "all"]))
-        if escapes == "all":
-            return '"' + "".join(f"\\u{ord(char):04x}" for char in text) + '"'
-        return json.dumps(text, ensure_ascii=draw(st.booleans()))
-
-    def write(value: Any) -> str:
-        if isinstance(value, tuple):
-            inside = ",".join(f"{blank()}{string(key)}{blank()}:{blank()}{write(item)}{blank()}" for key, item in value)
-            return "{" + inside + "}"
-        if isinstance(value, list):
-            return "[" + ",".join(blank() + write(item) + blank() for item in value) + "]"
-        return string(value) if isinstance(value, str) else str(value)
-
-    return write(draw(OBJECTS)).encode()
-
-
-@given(texts_with_pairs(), st.integers(1, 60))
-def test_law_duplicate_keys_are_found(text: bytes, size: int) -> None:
-    twice = oracle(text)
-    assert has_duplicates(text, orjson.loads(text)) == twice
-    assert (duplicate_key(text) is not None) == twice
-    found = outcome(text, size)
-    assert found == "key" or (found == "twice") == twice
 
 
 def test_keys_are_counted() -> None:

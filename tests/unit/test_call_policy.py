@@ -374,13 +374,6 @@ def test_limits_hold_inside_a_list() -> None:
     assert different.block(listed(written())) == DROPPED
 
 
-def test_a_list_is_known_wherever_one_call_is_expected() -> None:
-    bench = Bench()
-    assert len(bench.block(listed(written(), written())).calls) == 2
-    assert bench.block('{"name": "other", "tool_calls": [' + written() + "]}") == AS_TEXT, "a name makes it one call"
-    assert bench.counts == {"calls": 2, "unknown_names": 1}
-
-
 # --- calls in tags --------------------------------------------------------------------------------------------------
 
 

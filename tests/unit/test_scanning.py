@@ -357,13 +357,6 @@ def test_a_server_that_calls_behind_a_text_of_which_more_is_said() -> None:
     assert names([call])
 
 
-def test_text_is_closed_before_the_servers_call_opens() -> None:
-    out = stage(F, native=True).feed([START, *texts("Let me look.\n\n"), *OWN.events(), Finish()])
-    edges = [type(event) for event in out if isinstance(event, Open | Close)]
-    assert edges == [Open, Close, Open, Close]
-    assert fold(out).choices[0].parts[0] == Text("Let me look.\n\n")
-
-
 def test_thoughts_are_found_before_and_behind_the_servers_call() -> None:
     for first, second in (("<think>one</think>x", "<think>two</think>y"), ("<think>one", "two</think>y")):
         parts = parts_of([START, *texts(first), *OWN.events(), *texts(second, block=1), Finish()])
