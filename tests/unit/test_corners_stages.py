@@ -24,6 +24,13 @@ from toolwire.stream_grammar import StreamGrammarError, check, normalise
 # --- folding --------------------------------------------------------------------------------------------------------
 
 
+@every("choice", [0, 1, MAX_CHOICES - 1])
+def test_a_block_of_every_choice_that_there_may_be(choice: int) -> None:
+    opened = Open(0, BlockKind.TEXT, choice=choice)
+    reply = fold([Start("id", "m", 1), opened, Delta(0, "a"), Close(0), Finish()])
+    assert [answer.parts for answer in reply.choices] == [()] * choice + [(Text("a"),)]
+
+
 @every("choice", [MAX_CHOICES, MAX_CHOICES + 1, 2**40])
 def test_one_choice_too_many(choice: int) -> None:
     with pytest.raises(StreamGrammarError, match=f"choice {choice}; the last there may be is {MAX_CHOICES - 1}"):
