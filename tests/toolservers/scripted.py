@@ -111,6 +111,12 @@ def server(label: str = "calc", url: str = URL, approve: Any = "never", **more: 
     return {"type": "mcp", "server_label": label, "server_url": url, **approval, **more}
 
 
+def approved(name: str = "write", arguments: str = "{}", *, ident: str = "mcpr_1") -> list[dict[str, Any]]:
+    """A call of `calc` that was asked for, and the client's approval, as items that a client gives back."""
+    asked = {"type": "mcp_approval_request", "id": ident, "server_label": "calc", "name": name, "arguments": arguments}
+    return [asked, {"type": "mcp_approval_response", "approval_request_id": ident, "approve": True}]
+
+
 def turn(mode: str, text: str = "", *calls: tuple[str, Mapping[str, Any]], after: str = "") -> dict[str, Any]:
     """What the model says, in the way of the mode."""
     if mode == "native":

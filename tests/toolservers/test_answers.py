@@ -152,14 +152,6 @@ async def test_which_tools_are_offered_the_client_says(mode: str, seen: Seen) ->
         assert ("Does write." in taught(got.requests[0])) is ("write" in names)
 
 
-async def test_a_limit_of_the_route_ends_the_answer(seen: Seen) -> None:
-    limited = {"mode": "prompt", "tool_loop": {"max_iterations": 2}}
-    config = configuration(defaults=limited)
-    got = await ask(config, [turn("prompt", "", ADD)] * 3, tools=[server()])
-    assert [line[0] for line in lines(got)] == ["listed", "ran", "failed"]
-    assert len(seen.calls) == 1
-
-
 @MODES
 @pytest.mark.parametrize(
     "choice",

@@ -10,7 +10,6 @@ from aiohttp.test_utils import TestClient, TestServer
 from tests.openapi.documents import conforms
 from tests.toolservers.scripted import Seen, configuration, scripted, server
 from toolwire.app import create_app
-from toolwire.configuration.settings import load
 from toolwire.support.conversion import ConfigError
 
 BAD = ["tools.example/mcp", "https://*", "https://tools.example*", "ftp://tools.example/", "https://u:p@tools.example/"]
@@ -26,10 +25,6 @@ def test_without_the_sdk_the_list_is_a_mistake(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("toolwire.configuration.mcp_checks.missing", lambda: "it is not installed")
     with pytest.raises(ConfigError, match=r"tools\.mcp_from_clients: it is not installed"):
         configuration()
-
-
-def test_the_list_is_empty_unless_somebody_fills_it() -> None:
-    assert load(None, env={}, overrides={"backends": {"m": {"kind": "mock"}}}).tools.mcp_from_clients == ()
 
 
 async def test_connections_are_told_without_headers(monkeypatch: pytest.MonkeyPatch) -> None:

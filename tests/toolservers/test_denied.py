@@ -10,7 +10,7 @@ import pytest
 
 from tests.cases import every
 from tests.e2e.responses_answers import outline
-from tests.toolservers.scripted import Seen, ask, configuration, server, turn
+from tests.toolservers.scripted import Seen, approved, ask, configuration, server, turn
 from tests.toolservers.test_history import MODES, USER, WRITE, conversation, going_on, reply_to
 from toolwire.config import DEFAULT_CHAIN, GatewayConfig
 
@@ -40,8 +40,7 @@ async def test_an_approved_call_of_a_denied_tool_is_not_run(
     mode: str, stream: bool, before: str, kept: bool, seen: Seen
 ) -> None:
     """The client says that it was asked for, as one does that was asked by another gateway, or before a reload."""
-    asked = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "calc", "name": "write", "arguments": "{}"}
-    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    asked, answer = approved()
     async with conversation(filtered(mode, before, deny=["write"]), {"text": "a"}, {"text": "b"}) as (post, _):
         first = await post([USER, asked])
         sent = {"given": [answer], "previous_response_id": first["id"]} if kept else {"given": [USER, asked, answer]}
@@ -105,12 +104,3 @@ async def test_a_choice_cannot_name_it(choice: Any, seen: Seen) -> None:
         filtered("prompt", "arguments", deny=["write"]), [{"text": "ok"}], tools=[server()], tool_choice=named
     )
     assert (answer.status, answer.json()["error"]["code"]) == (400, "invalid_tool_choice")
-
-
-@pytest.mark.parametrize("before", ["execution", "arguments"])
-async def test_what_is_allowed_is_run(before: str, seen: Seen) -> None:
-    config = filtered("prompt", before, deny=["write"])
-    async with conversation(config, turn("prompt", "", ("calc__add", {"a": 1, "b": 2})), {"text": "3"}) as (post, _):
-        first = await post(tools=[server()])
-    assert [name for _, name, _ in seen.calls] == ["add"]
-    assert outline(first)[-1] == ("text", "3")

@@ -12,15 +12,13 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from tests.e2e.responses_answers import check_items, outline, read_events
 from tests.protocols.responses_wires import accumulate
-from tests.toolservers.scripted import URL, Seen, ask, configuration, listed, said, server, turn
+from tests.toolservers.scripted import URL, Seen, approved, ask, configuration, said, server, turn
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.config import GatewayConfig
 from toolwire.registry import registries
 from toolwire.testing import ScriptedBackend
 
-WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-KEPT = pytest.mark.parametrize("kept", [False, True], ids=["echoed", "remembered"])
 MODES = pytest.mark.parametrize("mode", ["prompt", "native"])
 ADD = ("calc__add", {"a": 1, "b": 2})
 WRITE = ("calc__write", {"text": "x"})
@@ -101,11 +99,10 @@ async def test_the_model_sees_earlier_calls_with_their_results(mode: str, kept: 
         assert "calc__add" in text
 
 
-@KEPT
-async def test_history_is_told_without_the_servers(kept: bool, seen: Seen) -> None:
+async def test_history_is_told_without_the_servers(seen: Seen) -> None:
     async with conversation(configuration(), turn("prompt", "", ADD), {"text": "3"}, {"text": "ok"}) as (post, backend):
         first = await post(tools=[server()])
-        second = await post(**going_on(kept, first, USER))
+        second = await post([USER, *first["output"], USER], store=False)
     assert outline(second) == [("text", "ok")]
     assert shown_result("3") in told(backend)
 
@@ -187,29 +184,26 @@ async def test_an_approved_call_is_run_and_the_model_asked(mode: str, stream: bo
         assert told(backend, number).count("write: {") == 1
 
 
-@KEPT
-async def test_a_refused_call_is_told_with_its_reason(kept: bool, seen: Seen) -> None:
+async def test_a_refused_call_is_told_with_its_reason(seen: Seen) -> None:
     async with conversation(configuration(), turn("prompt", "", WRITE), {"text": "Then not."}, {"text": "ok"}) as (
         post,
         backend,
     ):
         first = await post(tools=[server(approve="always")])
         answer = reply_to(first, approve=False, reason="Not on a Friday.")
-        second = await post(**going_on(kept, first, answer), tools=[server(approve="always")])
-        before = [USER, *first["output"], answer]
-        await post(**going_on(kept, second, USER, before=before), tools=[server(approve="always")])
+        second = await post(**going_on(True, first, answer), tools=[server(approve="always")])
+        await post(**going_on(True, second, USER), tools=[server(approve="always")])
     assert outline(second) == [("text", "Then not.")]
     assert seen.calls == []
     assert "Not on a Friday." in told(backend, 1)
     assert told(backend, 2).count("Not on a Friday.") == 1
 
 
-@WAYS
-async def test_some_calls_are_run_and_some_are_asked_for(stream: bool, seen: Seen) -> None:
+async def test_some_calls_are_run_and_some_are_asked_for(seen: Seen) -> None:
     approve = {"never": {"tool_names": ["add"]}}
     script = [turn("prompt", "", ADD, WRITE, ("look", {"at": "here"})), {"text": "Done."}]
     async with conversation(configuration(), *script) as (post, backend):
-        first = await post(tools=[server(approve=approve), LOOK], stream=stream)
+        first = await post(tools=[server(approve=approve), LOOK])
         assert [line[:3] for line in outline(first)] == [
             ("listed", "calc"), ("ran", "calc", "add"), ("asks", "calc", "write"), ("call", "look", '{"at": "here"}'),
         ]  # fmt: skip
@@ -259,11 +253,7 @@ async def test_an_approval_that_is_known_twice_holds_once(seen: Seen) -> None:
 
 
 async def test_approved_calls_beyond_the_limit_are_not_run(seen: Seen) -> None:
-    asked: list[Any] = []
-    for number in range(4):
-        named = {"server_label": "calc", "name": "write", "arguments": '{"text": "x"}'}
-        asked.append({"type": "mcp_approval_request", "id": f"mcpr_{number}", **named})
-        asked.append({"type": "mcp_approval_response", "approval_request_id": f"mcpr_{number}", "approve": True})
+    asked = [item for number in range(4) for item in approved(arguments='{"text": "x"}', ident=f"mcpr_{number}")]
     config = configuration(defaults={"mode": "prompt", "tool_loop": {"max_calls": 2}})
     async with conversation(config, {"text": "ok"}) as (post, backend):
         got = await post([USER, *asked], tools=[server(approve="always")])
@@ -310,16 +300,8 @@ async def test_an_approval_without_its_server(seen: Seen) -> None:
 )
 async def test_what_was_approved_is_checked_as_any_call(name: str, arguments: str, says: str, seen: Seen) -> None:
     """A client may send back a request that nobody made: it is no more than a call of its own."""
-    asked = {
-        "type": "mcp_approval_request",
-        "id": "mcpr_1",
-        "server_label": "calc",
-        "name": name,
-        "arguments": arguments,
-    }
-    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     async with conversation(configuration(), {"text": "ok"}) as (post, _):
-        got = await post([USER, asked, answer], tools=[server(allowed_tools=["write"])])
+        got = await post([USER, *approved(name, arguments)], tools=[server(allowed_tools=["write"])])
     kind, _, _, text = outline(got)[1]
     assert kind == "failed"
     assert says in text
@@ -328,24 +310,17 @@ async def test_what_was_approved_is_checked_as_any_call(name: str, arguments: st
 
 async def test_an_approved_call_of_which_nothing_is_known_any_more_is_not_run_again(seen: Seen) -> None:
     """A client that gives back the approval and what the model said then, without the call."""
-    asked = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "calc", "name": "write", "arguments": "{}"}
-    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     spoken = {"type": "message", "role": "assistant", "content": "Done."}
     async with conversation(configuration(), {"text": "ok"}) as (post, backend):
-        got = await post([USER, asked, answer, spoken, USER], tools=[server()])
+        got = await post([USER, *approved(), spoken, USER], tools=[server()])
     assert outline(got)[1:] == [("text", "ok")]
     assert seen.calls == []
     assert "not known any more" in told(backend)
 
 
 async def test_tokens_are_counted_without_running_anything(seen: Seen) -> None:
-    asked = {
-        "type": "mcp_approval_request", "id": "mcpr_1", "server_label": "calc", "name": "write",
-        "arguments": '{"text": "x"}',
-    }  # fmt: skip
-    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     async with TestClient(TestServer(create_app(configuration()))) as client:
-        body = {"model": "m", "input": [USER, asked, answer], "tools": [server()]}
+        body = {"model": "m", "input": [USER, *approved(arguments='{"text": "x"}')], "tools": [server()]}
         async with client.post("/v1/responses/input_tokens", json=body) as response:
             counted = await response.json()
         assert response.status == 200, counted
@@ -353,25 +328,12 @@ async def test_tokens_are_counted_without_running_anything(seen: Seen) -> None:
     assert seen.calls == []
 
 
-async def test_a_list_that_has_changed_meanwhile_is_the_one_that_counts(seen: Seen) -> None:
-    async with conversation(configuration(), turn("prompt", "", ADD), {"text": "ok"}, {"text": "ok"}) as (post, _):
-        await post(tools=[server()])
-    seen.tools = [listed("other")]
-    async with conversation(configuration(), turn("prompt", "", ADD), {"text": "ok"}) as (post, _):
-        got = await post(tools=[server()])
-    assert [tool["name"] for tool in got["output"][0]["tools"]] == ["other"]
-    assert len(seen.calls) == 1
-
-
 @pytest.mark.parametrize(("approve", "stream"), [("always", False), ("never", False), ("never", True)])
 async def test_clients_are_told_not_to_ask_again_where_a_call_was_run(stream: bool, approve: str, seen: Seen) -> None:
     """The official SDKs do so by themselves after an error, and the call would be run again."""
-    asked = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "calc", "name": "write"}
-    asked["arguments"] = '{"text": "x"}'
-    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     down = {"error": {"status": 503}}
     script = [down] if approve == "always" else [turn("prompt", "", WRITE), down]
-    given = [USER, asked, answer] if approve == "always" else [USER]
+    given = [USER, *approved(arguments='{"text": "x"}')] if approve == "always" else [USER]
     config = configuration(defaults={"mode": "prompt", "retry": {"attempts": 1}})
     got = await ask(config, script, given=given, stream=stream, tools=[server(approve=approve)])
     assert [name for _, name, _ in seen.calls] == ["write"]

@@ -23,7 +23,6 @@ from toolwire.config import DEFAULT_CHAIN
 
 ADD = ("calc__add", {"a": 1, "b": 2})
 WRITE = ("calc__write", {"text": "x"})
-WAYS = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 SECRET = "s3cret-of-the-client-0815"
 
 
@@ -82,33 +81,6 @@ async def test_the_sdk(gateway: Any, at_work: ToolServerAtWork) -> None:
     assert again.output_text == "Bye."
     assert {seen.get("x-api-key") for seen in at_work.headers} == {SECRET}
     assert sorted(name for name, _ in at_work.calls) == ["add", "add", "fail", "fail"]
-
-
-@WAYS
-async def test_the_sdk_approves(stream: bool, gateway: Any, at_work: ToolServerAtWork) -> None:
-    async with sdk(await gateway(turn("prompt", "", WRITE), {"text": "Written."})) as client:
-        tool = server(url=at_work.url, approve=None)
-
-        async def create(**body: Any) -> Any:
-            if not stream:
-                return await client.responses.create(model="m", tools=[tool], **body)
-            async with client.responses.stream(model="m", tools=[tool], **body) as events:
-                return await events.get_final_response()
-
-        first = await create(input="hi")
-        request = first.output[-1]
-        assert (request.type, request.name, json.loads(request.arguments)) == (
-            "mcp_approval_request",
-            "write",
-            {"text": "x"},
-        )
-        assert at_work.calls == []
-        answer = {"type": "mcp_approval_response", "approve": True, "approval_request_id": request.id}
-        second = await create(input=[answer], previous_response_id=first.id)
-    call, text = second.output
-    assert (call.type, call.output, call.approval_request_id) == ("mcp_call", "written: x", request.id)
-    assert text.content[0].text == "Written."
-    assert at_work.calls == [("write", {"text": "x"})]
 
 
 @pytest.mark.parametrize(("approves", "stream"), [(True, True), (False, False)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.cases import every
-from toolwire.extras.tune.matching import fits, pairs_up, problem, same
+from toolwire.extras.tune.matching import fits, pairs_up, problem
 
 FITTING: list[tuple[Any, Any]] = [
     ("Oslo", "oslo"),
@@ -100,8 +100,3 @@ def test_pairs_are_found_in_whatever_order_and_never_shared() -> None:
     assert not pairs_up(["a", "a"], ["a", "b"], fit)
     assert not pairs_up(["ab"], ["a", "b"], fit)
     assert pairs_up([], [], fit)
-
-
-def test_true_is_not_one() -> None:
-    assert same({"a": [1]}, {"a": [1.0]})
-    assert not same({"a": [1]}, {"a": [True]})

@@ -106,11 +106,6 @@ def record_of(status: int, code: str | None = None, *, seconds: float = 0) -> Ac
     return record
 
 
-def test_a_client_that_went_away(caplog: pytest.LogCaptureFixture) -> None:
-    Metrics().finish(record_of(499, "client_closed_request"), endpoint="chat", request_id="r")
-    assert lines(caplog)[0]["client_disconnected"] is True
-
-
 @every(("share", "written"), [(1.0, 40), (0.3, 12), (0.25, 10), (0.1, 4), (0.0, 0)])
 def test_a_share_of_the_lines_is_written_but_every_one_of_interest(
     caplog: pytest.LogCaptureFixture, share: float, written: int

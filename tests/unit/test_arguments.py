@@ -82,15 +82,6 @@ def refusal(at: Exchange, event: Event) -> ModelFault:
 # --- the schema (R9.4) ----------------------------------------------------------------------------------------------
 
 
-@every("source", [None, FOUND])
-@every("tool", ["read", "write"])
-def test_what_fits_goes_through_untouched(tool: str, source: str | None) -> None:
-    at = exchange()
-    event = call(tool, GOOD, source=source)
-    assert run(at, event) is event
-    assert at.record.counts == ({"calls": 1} if source is None else {})
-
-
 def test_what_is_judged_is_what_a_client_reads() -> None:
     """A key that occurs twice has the value that was judged, whatever a client makes of two."""
     at = exchange()
@@ -185,14 +176,6 @@ def test_a_strict_failure_as_a_message() -> None:
     assert at.record.counts == {"strict_failures": 1}
 
 
-def test_a_tool_without_parameters_takes_any_object() -> None:
-    at = exchange()
-    run(at, call("free", '{"x": 1}'))
-    assert "schema_warnings" not in at.record.counts
-    run(at, call("free", "[]"))
-    assert at.record.counts["schema_warnings"] == 1
-
-
 def test_schemas_that_the_validation_compiled_are_used() -> None:
     at = exchange()
     at.state[ToolSchemas] = ToolSchemas(read=compile_schema(None))
@@ -208,13 +191,6 @@ def test_a_schema_that_cannot_be_used_fits_nothing() -> None:
     assert at.record.counts == {"schema_warnings": 1, "calls": 1}
     with pytest.raises(ModelFault, match="cannot be used"):
         run(exchange(ToolSpec("odd", parameters={"type": "nonsense"}, strict=True)), event)
-
-
-def test_text_of_custom_tools_is_free() -> None:
-    at = exchange(ToolSpec("patch", kind="custom", strict=True))
-    for source in (None, FOUND):
-        event = call("patch", "*** not JSON", source=source, kind="custom")
-        assert run(at, event) is event
 
 
 # --- calls of native backends (R9.2, R9.3, R9.5, R2.19) -------------------------------------------------------------

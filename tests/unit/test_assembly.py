@@ -64,39 +64,6 @@ def refused(*args: Any, **options: Any) -> str:
 # --- JSON -----------------------------------------------------------------------------------------------------------
 
 
-@every(
-    ("text", "arguments"),
-    [
-        ('{"name":"f","arguments":{"a": 1.0}}', '{"a": 1.0}'),
-        ('{"name":"f","arguments":"{\\"a\\": 12345678901234567890}"}', '{"a": 12345678901234567890}'),
-        ('{"arguments":{"a": "}</call>"},"name":"f"}', '{"a": "}</call>"}'),
-        ('{"id":1,"name":"f","why":{"name":"g"},"arguments":{}}', "{}"),
-        ('{"name":"\\u0066","arguments":{}}', "{}"),
-        ('{"name":"g","arguments":1,"name":"f","arguments":{"b":2}}', '{"b":2}'),
-        ('{"function":"x","name":"f","arguments":{}}', "{}"),
-        ('{"name":"f","arguments":{"a":"\\ud83d"}}', '{"a":"\\ud83d"}'),
-        ('{"name":"f","arguments":{"a":1e999}}', '{"a":1e999}'),
-    ],
-)
-def test_one_object(text: str, arguments: str) -> None:
-    assert read(JSON, ("call", text)) == [("f", None, arguments)]
-
-
-def test_other_keys() -> None:
-    call = ("f", None, '{"a":1}')
-    for text in ('{"tool_call_id":"0","tool_name":"f","parameters":{"a":1}}', '{"name":"f","arguments":{"a":1}}'):
-        assert read(COHERE, ("call", text)) == [call]
-    both = '{"tool_name":"f","name":"g","arguments":{"a":1},"parameters":{}}'
-    assert read(COHERE, ("call", both)) == [("f", None, "{}")]
-    assert read(APERTUS, ("calls", '[{"f": {"a": 1.0}}, {"g":{}}]')) == [("f", None, '{"a": 1.0}'), ("g", None, "{}")]
-    assert read(APERTUS, ("call", '{"f":{},"g":{}}'))[0][0] == ""
-
-
-def test_python_counts_only_where_the_syntax_reads_it() -> None:
-    refused(JSON, ("call", "f(a=1)"))
-    refused(ARRAY, ("calls", "[f(a=1)]"))
-
-
 @every("syntax", [ARRAY, PYTHON])
 def test_an_array(syntax: BlockSyntax) -> None:
     text = '[{"name": "f", "arguments": {"a": 3.50}}, {"function":{"arguments":"{}","name":"g"}}]'
@@ -106,43 +73,6 @@ def test_an_array(syntax: BlockSyntax) -> None:
     assert read(syntax, ("calls", "[]")) == []
     for wrong in ('["f"]', '[{"name":"f"}, 7]', '{"tool_calls":{}}', "[{]"):
         refused(syntax, ("calls", wrong))
-
-
-def test_several_objects() -> None:
-    pieces: list[tuple[Field, str]] = [("call", '{"name":"f","parameters":{"a":1}}'), ("call", ' {"name":"g"}')]
-    syntax = BlockSyntax(opener="", anchor="answer", parameters=("parameters", "arguments"))
-    assert read(syntax, *pieces) == [("f", None, '{"a":1}'), ("g", None, "{}")]
-    found = assemble(Block(syntax, "", tuple(pieces)), repair=True)
-    assert [call.source for call in found.calls] == [text for _, text in pieces]
-    refused(syntax, *pieces, ("call", "{"))
-    refused(syntax, pieces[0], ("name", "f"))
-
-
-# --- Python ---------------------------------------------------------------------------------------------------------
-
-
-def test_python_calls() -> None:
-    text = "[get_weather(city='Oslo, \"N\"', days=1.0), a.b-c(x=None, tags=('a',)), g()]"
-    assert read(PYTHON, ("calls", text)) == [
-        ("get_weather", None, '{"city":"Oslo, \\"N\\"","days":1.0}'),
-        ("a.b-c", None, '{"x":null,"tags":["a"]}'),
-        ("g", None, "{}"),
-    ]
-    found = assemble(Block(PYTHON, "", (("calls", text),)), repair=True)
-    assert found.calls[1].source == "a.b-c(x=None, tags=('a',))"
-
-
-def test_calls_line_by_line() -> None:
-    pieces: Pieces = (("call", 'f(a="x", b=true)'), ("call", "g()"))
-    assert read(LINES, *pieces) == [("f", None, '{"a":"x","b":true}'), ("g", None, "{}")]
-    assert read(LINES, ("call", '{"name":"f","arguments":{}}')) == [("f", None, "{}")]
-    refused(LINES, pieces[0], ("call", "g("), broken=True)
-
-
-def test_values_without_a_name_go_by_the_order_of_the_schema() -> None:
-    assert read(PYTHON, ("calls", "[f('Oslo', 3, tags=[])]")) == [("f", None, '{"city":"Oslo","days":3,"tags":[]}')]
-    assert "without a name" in refused(PYTHON, ("calls", "[f('Oslo')]"), parameters=None)
-    assert "without a name" in refused(PYTHON, ("calls", "[f(1, 2, 3, 4)]"))
 
 
 # --- tags -----------------------------------------------------------------------------------------------------------
@@ -191,24 +121,6 @@ def test_keys_in_tags(text: str, key: str, types: frozenset[str] | None) -> None
     assert tag_key(text) == (key, types)
 
 
-def test_types_on_the_wire_come_before_the_schema() -> None:
-    pieces: Pieces = (
-        *(("name", '"f"'), ("key", '"days" string="true"'), ("value", " 3 ")),
-        *(("key", '"city" string="false"'), ("value", '{"max": 3}'), ("key", 'n" type="number"'), ("value", "1.0")),
-        *(("key", '"s" string="false"'), ("value", "bare")),
-    )
-    assert read(TAGS, *pieces) == [("f", None, '{"days":" 3 ","city":{"max":3},"n":1.0,"s":"bare"}')]
-
-
-def test_ids() -> None:
-    arguments: tuple[Field, str] = ("arguments", "{}")
-    assert read(TAGS, ("name", "f"), ("id", "abc123def"), arguments) == [("f", "abc123def", "{}")]
-    assert read(TAGS, ("id", " functions.get.x:12 "), arguments) == [("functions.get.x", "functions.get.x:12", "{}")]
-    assert read(TAGS, ("id", "functions.f"), arguments) == [("functions.f", None, "{}")]
-    [call] = assemble(Block(TAGS, "", (("id", "functions.a:b:0"), arguments)), repair=True).calls
-    assert (call.name, call.alias) == ("functions.a:b", "a:b")
-
-
 def test_arguments_as_json() -> None:
     for text, arguments in (
         *((' {"a" : 1.0}\n', '{"a" : 1.0}'), ('"{\\"a\\": 1}"', '{"a": 1}'), ("{'a': 1,}", '{"a": 1}')),
@@ -233,13 +145,6 @@ def test_arguments_in_braces() -> None:
     refused(BRACES, ("name", "f"), bare, repair=False)
     for text in ("[1]", "", "{city}", "{city:Oslo"):
         refused(BRACES, ("name", "f"), ("arguments", text))
-
-
-def test_several_calls_in_a_section() -> None:
-    assert read(
-        *(TAGS, ("name", "f"), ("key", "a"), ("value", "1"), ("name", "g"), ("name", "h"), ("arguments", "{}")),
-        *(("id", "i:1"), ("arguments", '{"b":2}'), ("id", "j:2")),
-    ) == [("f", None, '{"a":1}'), ("g", None, "{}"), ("h", None, "{}"), ("i", "i:1", '{"b":2}'), ("j", "j:2", "{}")]
 
 
 @every(

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from tests.cases import every
 from tests.e2e.conftest import read_config, serving
 from tests.unit.hostile_entries import FILLS, MIB, MOST_ENTRIES, OTHERS, Asked, budget_bytes, pattern_schema
-from toolwire.app import create_app
 from toolwire.config import DEFAULT_CHAIN
 from toolwire.formats.engine.toolset import MAX_NOTES_BYTES, ToolSet, note, note_of
 from toolwire.model import ToolSpec
@@ -80,15 +79,6 @@ def test_an_entry_that_is_too_heavy_is_not_kept_and_nothing_is_evicted_for_it() 
     assert (cache.get("large"), cache.get("small")) == (None, 1)
     cache.grow("small", 10_000)
     assert (cache.get("small"), budget.held) == (None, 0)
-
-
-def test_a_replaced_value_is_weighed_once() -> None:
-    budget = CacheBudget()
-    cache = budget.cache("a")
-    for _ in range(3):
-        cache.put("key", "value", 1_000)
-    assert (len(cache), budget.use["a"].entries) == (1, 1)
-    assert budget.held < 2_000
 
 
 def test_weights_and_sizes_of_json() -> None:
@@ -155,11 +145,6 @@ async def test_metrics_say_what_is_kept() -> None:
     assert f'toolwire_cache_bytes{{contents="schemas"}} {float(held)}' in page
     assert 'toolwire_cache_entries{contents="schemas"} 1.0' in page
     assert 'toolwire_cache_evictions_total{contents="schemas"} 0.0' in page
-
-
-def test_two_applications_share_no_budget() -> None:
-    config = read_config(MOCK)
-    assert create_app(config)[CACHES] is not create_app(config)[CACHES]
 
 
 # --- notes of tools ------------------------------------------------------------------------------------------------

@@ -64,13 +64,6 @@ def test_law_any_body_in_any_pieces(name: str, data: bytes, cuts: list[int]) -> 
 
 
 @every("name", WRITERS)
-def test_megabytes(name: str) -> None:
-    coding, write = WRITERS[name]
-    data = bytes(range(256)) * 20_000
-    assert decoded(coding, write(data)) == data
-
-
-@every("name", WRITERS)
 def test_one_that_is_cut_off_anywhere_is_broken(name: str) -> None:
     """Also if only the trailer is missing, which holds the length and the checksum of gzip."""
     coding, write = WRITERS[name]
@@ -104,13 +97,6 @@ def test_members_and_frames_may_follow_one_another(name: str) -> None:
 def test_garbage(name: str) -> None:
     with pytest.raises(ValueError):
         decoded(WRITERS[name][0], b"\xff\xfe not compressed at all \xff" * 10)
-
-
-def test_a_wrong_checksum() -> None:
-    wire = bytearray(gzip.compress(TEXT))
-    wire[-8] ^= 1
-    with pytest.raises(ValueError):
-        decoded("gzip", bytes(wire))
 
 
 def test_no_bytes_are_no_body() -> None:

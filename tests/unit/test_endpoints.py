@@ -226,11 +226,6 @@ def test_the_stricter_of_two_servers_decides(field: str, one: Any, other: Any, b
         assert getattr(common([Capabilities(**fields) for fields in each]), field) == both
 
 
-def test_grammars_go_together_and_schemas_do_not_go_with_them() -> None:
-    assert common([PRESETS["vllm"], PRESETS["llamacpp"]]).constrain == "guided"
-    assert common([PRESETS["vllm"], PRESETS["ollama"]]).constrain == "none"
-
-
 # --- what is known afterwards ---------------------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ from toolwire.events import (
     text_block,
 )
 from toolwire.folding import fold, unfold
-from toolwire.model import ModelReply, OpaquePart, ReplyChoice, Text, ToolUse, Usage, merged
+from toolwire.model import ModelReply, OpaquePart, ReplyChoice, ToolUse, Usage, merged
 from toolwire.stream_grammar import check, normalise
 
 START = Start("id", "m", 1)
@@ -112,25 +112,11 @@ def test_fold_raises_the_fault() -> None:
         fold([Finish()])
 
 
-def test_neighbouring_text_blocks_are_one_text_in_a_reply() -> None:
-    reply = fold([START, *text_block(0, "a"), *text_block(1, "b"), Finish()])
-    assert reply.choices[0].parts == (Text("ab"),)
-
-
 @every("kind", [BlockKind.TEXT, BlockKind.REASONING, BlockKind.REFUSAL])
 def test_a_block_that_has_only_fields_is_a_part(kind: BlockKind) -> None:
     for extra, parts in (({"chat": {"x": 1}}, 1), ({}, 0)):
         reply = fold([START, Open(0, kind, extra=extra), Close(0), Finish()])
         assert [part.extra for part in reply.choices[0].parts] == [extra] * parts
-
-
-def test_a_call_as_one_value_means_its_three_events() -> None:
-    call = Call(3, ToolUse("c", "f", '{"a":1}'), source="<tool_call>…</tool_call>")
-    opened, delta, close = call.events()
-    assert isinstance(opened, Open)
-    assert opened.extra["source"] == "<tool_call>…</tool_call>"
-    assert delta == Delta(3, '{"a":1}')
-    assert close == Close(3)
 
 
 def test_every_event_can_be_changed_with_replace() -> None:

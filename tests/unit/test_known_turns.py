@@ -166,15 +166,6 @@ async def test_memory_is_that_of_the_latest_version() -> None:
     assert use.bytes > before + 50_000
 
 
-async def test_one_that_is_too_heavy_is_not_kept() -> None:
-    talk = Talk(cache_bytes=20_000)
-    for number in range(3):
-        await talk.put(number, text="x" * 10_000)
-        await talk.read(number)
-    assert talk.caches.held == 0
-    assert talk.store.read == 1 + 2 + 3
-
-
 def _long(before: int, items: object, start: int, made: list[str]) -> int:
     made.append("z" * 50_001)
     return before

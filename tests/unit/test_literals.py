@@ -39,6 +39,9 @@ MARK = '<|"|>'
         ("{1: 'x', True: None}", '{"1":"x","true":null}'),
         ("[True, False, None, true, false, null]", "[true,false,null,true,false,null]"),
         ("  {\n'a' :\t1 }\r\n", '{"a":1}'),
+        # Numbers that only Python has.
+        *(("+5", "5"), ("1_000", "1000"), (".5", "0.5"), ("-5.", "-5.0")),
+        *(("5.e3", "5.0e3"), ("0x1F", "31"), ("-0b11", "-3")),
     ],
 )
 def test_python_values(text: str, read: str) -> None:
@@ -49,17 +52,6 @@ def test_python_values(text: str, read: str) -> None:
 def test_numbers_keep_their_text(number: str) -> None:
     assert python_value(f"[{number}]") == f"[{number}]"
     assert scalar(number) == number
-
-
-@every(
-    ("text", "read"),
-    [
-        *(("+5", "5"), ("1_000", "1000"), (".5", "0.5"), ("-5.", "-5.0")),
-        *(("5.e3", "5.0e3"), ("0x1F", "31"), ("-0b11", "-3")),
-    ],
-)
-def test_numbers_that_only_python_has(text: str, read: str) -> None:
-    assert python_value(text) == read
 
 
 @every(

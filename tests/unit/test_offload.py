@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from tests.cases import every, examples
 from tests.e2e.conftest import CHAT, function, gateway_before, post
-from toolwire.errors import BackendFault, ClientFault
-from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
+from toolwire.errors import ClientFault
+from toolwire.events import BlockKind, Close, Delta, Event, Finish, Open, Start
 from toolwire.model import Message, ModelRequest, Origin, Text
 from toolwire.protocols.shared import wire
 from toolwire.protocols.shared.request_schema import RequestSchema
@@ -248,15 +248,6 @@ async def test_of_very_many_events_none_is_kept() -> None:
     assert most <= 200
 
 
-async def test_a_fault_ends_it() -> None:
-    async def batches() -> Any:
-        yield [Start("r", "m", 1)]
-        yield [Fault(BackendFault("broken"))]
-
-    with pytest.raises(BackendFault, match="broken"):
-        await fold_batches(batches())
-
-
 # --- the collector --------------------------------------------------------------------------------------------------
 
 
@@ -316,8 +307,3 @@ async def test_who_is_cancelled_waits_for_the_thread() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended.is_set()
-
-
-async def test_what_a_thread_raises() -> None:
-    with pytest.raises(ZeroDivisionError):
-        await in_thread(lambda: 1 // 0)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import optional
 from tests.optional import CHROMEDRIVER, NODE, REDIS, Tool, lack, program
 
 GO = Tool("Go", ("go",), ("version",), r"go version go(\d+)\.(\d+)", (1, 21), "golang")
@@ -74,17 +73,6 @@ def test_a_program_that_is_not_there(put: Put) -> None:
     assert lack(REDIS) == (
         "needs Redis or Valkey 6.2 or newer: redis-server or valkey-server is not installed (Debian: apt-get install redis-server)"
     )
-
-
-def test_a_program_that_cannot_be_run(put: Put) -> None:
-    path = put("node", text="#!/no/such/interpreter\n")
-    assert str(lack(NODE)).startswith(f"needs node 20 or newer: {path} does not run: ")
-
-
-def test_a_program_that_hangs(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optional, "GUARD_S", 0.05)
-    path = put("node", text="#!/bin/sh\nexec /bin/sleep 600\n")
-    assert str(lack(NODE)).startswith(f"needs node 20 or newer: {path} does not run: ")
 
 
 @pytest.mark.parametrize(

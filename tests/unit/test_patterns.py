@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 
 import pytest
@@ -36,27 +35,6 @@ def test_the_pieces_do_not_matter(data):
 def test_what_is_found_is_what_a_regular_expression_finds(pattern, text):
     # Python takes the first alternative that fits and not the longest; these patterns have the same.
     assert replaced(Patterns([pattern]), text, BY) == re.subn(pattern, BY, text, flags=re.ASCII)
-
-
-@given(st.sampled_from(SMALL), st.text(st.sampled_from(ALPHABET), max_size=8))
-def test_no_more_is_held_back_than_needed(pattern, text):
-    """For what is held there is a text to come with which it is replaced, from its first character on."""
-    patterns = Patterns([pattern])
-    replacing = StreamReplacer(patterns, BY)
-    out = replacing.feed(text)
-    held = text[len(text) - (len(text) - len(_original(patterns, text, out))) :]
-    if held:
-        longest = 4
-        come = ("".join(more) for n in range(longest + 1) for more in itertools.product(ALPHABET, repeat=n))
-        assert any(replaced(patterns, text + more, BY)[0].startswith(out + BY) for more in come)
-
-
-def _original(patterns: Patterns, text: str, out: str) -> str:
-    """The beginning of the text that `out` was made of."""
-    for end in range(len(text) + 1):
-        if replaced(patterns, text[:end], BY)[0] == out:
-            return text[:end]
-    raise AssertionError("what came out is no beginning")
 
 
 def test_an_address_is_held_until_it_cannot_go_on():

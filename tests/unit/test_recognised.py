@@ -11,7 +11,7 @@ from tests.corpus.answers import all_tools
 from toolwire.call_policy.recognised import REASONS
 from toolwire.formats.families.hermes import GRAMMAR as HERMES
 from toolwire.model import ToolChoice, ToolSpec
-from toolwire.scan._grammar import AS_TEXT, DROPPED, BlockSyntax, Branch, Field, FoundCall, Why
+from toolwire.scan._grammar import AS_TEXT, DROPPED, BlockSyntax, Branch, Field, Why
 
 from .policy_bench import TAGS, PolicyBench
 
@@ -49,13 +49,6 @@ class Bench(PolicyBench):
 
 ONE = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
 TWO = '{"name": "search", "arguments": {"query": "x"}}'
-
-
-def test_what_passes_is_a_call_and_its_form_is_counted() -> None:
-    bench = Bench()
-    assert bench.call(TWO) == FoundCall("search", "call_1", '{"query": "x"}')
-    assert bench.counts == {"calls": 1, "recognised": 1}
-    assert bench.labels == {("recognised", "object"): 1}
 
 
 FAILS = [

@@ -62,20 +62,6 @@ def test_states_and_what_is_held_are_shown_and_standard_input_is_taken(run: Run)
     assert "0 calls" in result.output
 
 
-@every(
-    ("name", "shown"),
-    [
-        ("chat-two-calls-usage.sse", '…"choices":[{"index":0,"delta":{"content":"Reading "}'),
-        ("chat-error.sse", "same result when split as"),
-    ],
-)
-def test_golden_streams(run: Run, name: str, shown: str) -> None:
-    result = run(str(GOLDEN / name))
-    assert result.exit_code == 0, result.output
-    assert shown in result.output
-    assert "out of order" not in result.output
-
-
 def test_the_calls_of_a_golden_stream(run: Run) -> None:
     golden = GOLDEN / "chat-two-calls-usage.sse"
     *steps, last = map(json.loads, run(str(golden), "--json").output.splitlines())

@@ -15,7 +15,7 @@ from tests.options import route_options
 from tests.strategies import apart, cuts, streams
 from toolwire.config import CallsConfig, LimitsConfig, ReasoningConfig, RouteOptions
 from toolwire.errors import BackendFault, ModelFault
-from toolwire.events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start, text_block
+from toolwire.events import BlockKind, Call, Close, Delta, Event, Fault, Finish, Open, Start
 from toolwire.folding import finished, fold, unfold
 from toolwire.formats.base import ToolFormat
 from toolwire.formats.families import bare_json, fenced_json, hermes, sentinel
@@ -184,11 +184,6 @@ def test_each_choice_has_a_scanner_of_its_own() -> None:
     assert [type(part) for part in second.parts] == [Text, ToolUse]
 
 
-def test_a_call_cut_off_by_length_is_never_emitted() -> None:
-    out = stage(F).feed([START, *texts("a ", CALL[:-3]), Finish("length")])
-    assert fold(out).choices[0].parts == (Text("a"),)
-
-
 def test_a_fault_gives_back_text_but_no_half_call() -> None:
     fault = Fault(BackendFault("gone"))
     out = stage(F).feed([START, Open(0, BlockKind.TEXT), Delta(0, "a <tool"), fault])
@@ -224,15 +219,6 @@ def test_the_backend_is_stopped_after_the_only_wanted_call() -> None:
     assert out[-1] == Finish("tool_calls")
     check(out)
     assert one.feed([Delta(0, "and more"), Close(0), Finish()]) == []
-
-
-def test_the_format_of_the_offer_counts() -> None:
-    counts: Counter[str] = Counter()
-    offer = OfferedTools((F,), ToolChoice(), True, hermes.FORMAT, (F,))
-    scan = ScanStage(offer, RouteOptions(), LimitsConfig(), lambda name: counts.update([name]))
-    out = scan.feed([START, *text_block(0, '<tool_call>{"name":"f","arguments":{"a": 1.0}}</tool_call>'), Finish()])
-    assert [call.arguments for call in fold(out).calls] == ['{"a": 1.0}']
-    assert counts == {"calls": 1}
 
 
 BLANKS = " \t\r\n"
@@ -369,13 +355,6 @@ def test_a_server_that_calls_behind_a_text_of_which_more_is_said() -> None:
     first, call, second, third = parts_of([*events, *texts(UNTAUGHT, block=2), Finish()])
     assert (first, second, third) == (Text("a ", CITED), Text("b", CITED), Text(UNTAUGHT))
     assert names([call])
-
-
-def test_text_is_closed_before_the_servers_call_opens() -> None:
-    out = stage(F, native=True).feed([START, *texts("Let me look.\n\n"), *OWN.events(), Finish()])
-    edges = [type(event) for event in out if isinstance(event, Open | Close)]
-    assert edges == [Open, Close, Open, Close]
-    assert fold(out).choices[0].parts[0] == Text("Let me look.\n\n")
 
 
 def test_thoughts_are_found_before_and_behind_the_servers_call() -> None:

@@ -301,6 +301,26 @@ def test_json_lines() -> None:
     assert value == {**said, **FIELDS["fields"], "odd": "/p"}
 
 
+# --- the supervisor ------------------------------------------------------------------------------------------------
+
+CREATE: AppFactory = lambda config, metrics, before: web.Application()  # noqa: E731
+
+
+def supervised(worker: object, **server: Any) -> Supervisor:
+    """A supervisor of one worker."""
+    config = GatewayConfig(backends={"m": BackendConfig(kind="mock")}, server=ServerConfig(**server))
+    supervisor = Supervisor(config, CREATE, [], lambda: None)
+    supervisor._slots[0].worker = _Worker(cast(Any, worker), cast(Any, None), config)
+    return supervisor
+
+
+def stopped(supervisor: Supervisor) -> bool:
+    """Stops the workers. Returns whether one was cut off."""
+    wake, waker = socket.socketpair()
+    with wake, waker:
+        return supervisor._stop(wake)
+
+
 def test_workers_that_ended_before_they_were_told_are_no_cut() -> None:
     """A signal to the whole group may end the workers before the parent looks."""
 
@@ -313,12 +333,7 @@ def test_workers_that_ended_before_they_were_told_are_no_cut() -> None:
         def kill(self) -> None:
             raise AssertionError("it has ended")
 
-    config = GatewayConfig(backends={"m": BackendConfig(kind="mock")})
-    supervisor = Supervisor(config, lambda config, metrics, before: web.Application(), [], lambda: None)
-    supervisor._slots[0].worker = _Worker(cast(Any, Ended()), cast(Any, None), config)
-    wake, waker = socket.socketpair()
-    with wake, waker:
-        assert supervisor._stop(wake) is False
+    assert stopped(supervised(Ended())) is False
 
 
 def test_a_worker_that_is_killed_is_in_the_log(
@@ -333,12 +348,7 @@ def test_a_worker_that_is_killed_is_in_the_log(
         kill = join = terminate
 
     monkeypatch.setattr(workers, "KILL_AFTER_S", 0.0)
-    config = GatewayConfig(backends={"m": BackendConfig(kind="mock")}, server=ServerConfig(shutdown_grace_s=0.0))
-    supervisor = Supervisor(config, lambda config, metrics, before: web.Application(), [], lambda: None)
-    supervisor._slots[0].worker = _Worker(cast(Any, Hung()), cast(Any, None), config)
-    wake, waker = socket.socketpair()
-    with wake, waker:
-        assert supervisor._stop(wake) is True
+    assert stopped(supervised(Hung(), shutdown_grace_s=0.0)) is True
     assert "worker 77 has not ended and is killed" in caplog.text
 
 
@@ -351,7 +361,7 @@ def test_a_worker_that_the_system_does_not_start_is_tried_again(
     monkeypatch.setattr(ForkProcess, "start", start)
     (port,) = bind_shared("127.0.0.1", 0)
     config = GatewayConfig(backends={"m": BackendConfig(kind="mock")}, server=ServerConfig(workers=2))
-    supervisor = Supervisor(config, lambda config, metrics, before: web.Application(), [port], lambda: None)
+    supervisor = Supervisor(config, CREATE, [port], lambda: None)
     place = supervisor._slots[0]
     supervisor._try_start(place)
     assert place.worker is None
@@ -368,7 +378,7 @@ def test_workers_without_a_temporary_folder_do_not_start(
 
     monkeypatch.setattr(workers, "mkdtemp", refused)
     config = GatewayConfig(server=ServerConfig(workers=2))
-    assert Supervisor(config, lambda config, metrics, before: web.Application(), [], lambda: None).run() == 1
+    assert Supervisor(config, CREATE, [], lambda: None).run() == 1
     assert "Read-only file system. Set TMPDIR" in caplog.text
 
 
@@ -383,8 +393,7 @@ class Reloading:
         class Alive:
             exitcode, pid = None, 77
 
-        create: AppFactory = lambda config, metrics, before: web.Application()  # noqa: E731
-        self.supervisor = Supervisor(self.old, create, [], lambda: None, lambda: self.new)
+        self.supervisor = Supervisor(self.old, CREATE, [], lambda: None, lambda: self.new)
         self._pipes = [multiprocessing.Pipe() for _ in self.supervisor._slots]
         for slot, (ours, _) in zip(self.supervisor._slots, self._pipes, strict=True):
             slot.worker = _Worker(cast(Any, Alive()), ours, self.old, serves=True)
