@@ -74,7 +74,7 @@ cdef class _Plan:
         for byte in found.begins:
             self.begins[byte] = 1
         memset(self.marks, 0, 256)
-        self.marks[c'"'] = QUOTES
+        self.marks[c'"'] = self.marks[c"~"] = QUOTES
         for byte in found.firsts:
             self.marks[byte] |= BEGINS
         byte = c"\n"

@@ -19,30 +19,17 @@ cdef inline bint is_margin(Bytes p, Py_ssize_t pos, Py_ssize_t at, bint margin) 
     return margin if at == pos else p[at - 1] == c"\n"
 
 
-# What a line begins with.
+# What a line begins with, see `parts/quoting.py`.
 cdef enum:
     BLANK
+    ITEM
     MARK
     NUMBER
     PROSE_LINE
     CITED
 
 
-cdef inline int begins_with(int before, unsigned char byte) noexcept nogil:
-    """Returns what a line begins with after the next byte; `before` is one of those before `PROSE_LINE`."""
-    if byte == c" " or byte == c"\t":
-        return PROSE_LINE if before == NUMBER else BLANK
-    if before == BLANK:
-        if byte == c">":
-            return CITED
-        if byte == c"-" or byte == c"*" or byte == c"+":
-            return MARK
-    if before != MARK and c"0" <= byte <= c"9":
-        return NUMBER
-    return MARK if before == NUMBER and (byte == c"." or byte == c")") else PROSE_LINE
-
-
-cdef inline int read_line(Bytes p, Py_ssize_t pos, Py_ssize_t at, int begins) noexcept nogil:
+cdef inline int read_line(Bytes p, Py_ssize_t pos, Py_ssize_t at, int begins) noexcept:
     """Returns what the line with `at` begins with, before it; `begins` says so for `pos`."""
     cdef Py_ssize_t line = at
     while line > pos and p[line - 1] != c"\n":
@@ -146,7 +133,7 @@ cdef class Prose:
         for index in range(self._plain_firsts):
             if memchr(p, self._firsts[index], size) != NULL:
                 return False
-        self._strings = memchr(p, c'"', size) != NULL
+        self._strings = memchr(p, c'"', size) != NULL or memchr(p, c"~", size) != NULL
         self._breaks = True
         return not self._lines or not self._begins_line(p, size)
 
@@ -191,13 +178,13 @@ cdef class Prose:
 
     cdef inline void pass_plain(self, Bytes p, Py_ssize_t size) noexcept:
         if self._quotes and (self._strings or self._quoting.active):
-            self._quoting.read(p, 0, size, self._margin)
+            self._quoting.read(p, 0, size, self._line)
         self._pass_line(p, size)
 
     cpdef int pass_raw(self, bytes raw) except -1:
         cdef Bytes p = bytes_at(raw)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(raw)
-        self._quoting.read(p, 0, size, self._margin)
+        self._quoting.read(p, 0, size, self._line)
         self._breaks = True
         self._pass_line(p, size)
         return 0
@@ -417,7 +404,9 @@ cdef class Prose:
             return NO
         if self._quoting.fence:
             if marker.fence:
-                return YES if self._quoting.fence <= PyBytes_GET_SIZE(FENCE) else NO
+                return (
+                    YES if self._quoting.fence <= PyBytes_GET_SIZE(FENCE) and self._quoting.fence_mark == TICK else NO
+                )
             self.around = IN_FENCE if is_margin(self._buffer.data, pos, at, self._margin) else 0
             return YES if self.around else NO
         if self._quoting.span:
@@ -461,7 +450,7 @@ cdef class Prose:
         cdef Py_ssize_t behind_line, first
         cdef bint near = size < at + WORD_BYTES
         cdef _Marker marker
-        if at < self.muted or not is_margin(p, pos, at, self._margin):
+        if at < self.muted or not self._may_fence(pos, at):
             return None
         self._quote(pos, at)
         if self._quoting.quotes():
@@ -495,7 +484,7 @@ cdef class Prose:
         if marker.anchor == LINE:
             return (self._last if at == pos else p[at - 1]) == c"\n"
         if marker.anchor == MARGIN:
-            return is_margin(p, pos, at, self._margin)
+            return is_margin(p, pos, at, self._margin) if p[at] != TICK else self._may_fence(pos, at)
         if marker.anchor == START:
             if (self._last if at == pos else p[at - 1]) == c"\n":
                 return True
@@ -506,6 +495,10 @@ cdef class Prose:
         while pos < at and CLASS[p[pos]] & SPACE:
             pos += 1
         return pos == at
+
+    cdef bint _may_fence(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
+        self._quote_up_to(pos, at)
+        return self._line <= ITEM
 
     cdef bint _may_recognise(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         return at >= self.quiet and not self._is_quoted(pos, at)
@@ -524,7 +517,7 @@ cdef class Prose:
     cdef inline void _quote_up_to(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         cdef Bytes p = self._buffer.data
         if at > self._quoted:
-            self._quoting.read(p, self._quoted, at, is_margin(p, pos, self._quoted, self._margin))
+            self._quoting.read(p, self._quoted, at, self._line)
             self._set_line(read_line(p, self._quoted, at, self._line))
             self._quoted = at
 

@@ -10,7 +10,7 @@ from ._plan import TICK, GrammarPlan, Marker, Opener
 from ._pyoutput import Output
 from .loose_head import loose_words
 from .parts.buffer import Buffer
-from .parts.quoting import Quoting
+from .parts.quoting import BLANK, CITED, ITEM, PROSE_LINE, Quoting, begins_with
 from .surroundings import (
     ALONE,
     CODE,
@@ -39,28 +39,6 @@ NO: Final = 0
 YES: Final = 1
 LATER: Final = 2
 """Whether a marker counts at its position: `NO`, `YES`, or `LATER` if the text after it decides."""
-
-BLANK: Final = 0
-MARK: Final = 1
-NUMBER: Final = 2
-PROSE_LINE: Final = 3
-CITED: Final = 4
-"""The beginning of a line: nothing but indentation and list items' marks yet (`BLANK`), in or after such a mark
-(`MARK`) or in its `NUMBER`, anything else (`PROSE_LINE`), or `>`, a Markdown quotation (`CITED`)."""
-
-
-def _begins_with(before: int, byte: int) -> int:
-    """Returns what a line begins with after the next byte; `before` is one of those before `PROSE_LINE`."""
-    if byte in b" \t":
-        return PROSE_LINE if before == NUMBER else BLANK
-    if before == BLANK:
-        if byte in b">":
-            return CITED
-        if byte in b"-*+":
-            return MARK
-    if before in (BLANK, NUMBER) and byte in b"0123456789":
-        return NUMBER
-    return MARK if before == NUMBER and byte in b".)" else PROSE_LINE
 
 
 class Prose:
@@ -153,15 +131,15 @@ class Prose:
 
     def pass_plain(self, text: str) -> None:
         """Updates the state for plain text, which the caller sends."""
-        if self._first_chars and (self._quoting.active or '"' in text):
+        if self._first_chars and (self._quoting.active or '"' in text or "~" in text):
             raw = text.encode()
-            self._quoting.read(raw, 0, len(raw), self._margin)
+            self._quoting.read(raw, 0, len(raw), self._line)
         self._pass_line(text)
 
     def pass_raw(self, raw: bytes) -> None:
         """Updates the state for a block that is text, which the caller sends."""
         if raw:
-            self._quoting.read(raw, 0, len(raw), self._margin)
+            self._quoting.read(raw, 0, len(raw), self._line)
             self._pass_line(raw.decode())
 
     def _pass_line(self, text: str) -> None:
@@ -374,7 +352,7 @@ class Prose:
             return NO
         if quoting.fence:
             if marker.literal.startswith(FENCE.encode()):
-                return YES if quoting.fence <= len(FENCE) else NO
+                return YES if quoting.fence <= len(FENCE) and quoting.fence_mark == TICK[0] else NO
             self.around = IN_FENCE if self._is_margin(pos, at) else 0
             return YES if self.around else NO
         self.around, self.size = (CODE, quoting.span) if quoting.span else self._quoted_by(pos, at)
@@ -410,7 +388,7 @@ class Prose:
         """Returns the marker of a block that is the first content of a fence opening at `at`, and whether the end of
         the buffer cuts one off."""
         buf = self._buffer.data
-        if at < self.muted or not self._is_margin(pos, at):
+        if at < self.muted or not self._may_fence(pos, at):
             return None, False
         self._quote(pos, at)
         if self._quoting.quotes():
@@ -448,7 +426,7 @@ class Prose:
     def _quote_up_to(self, pos: int, at: int) -> None:
         if at > self._quoted:
             buf = self._buffer.data
-            self._quoting.read(buf, self._quoted, at, self._is_margin(pos, self._quoted))
+            self._quoting.read(buf, self._quoted, at, self._line)
             self._line = self._read_line(buf, self._quoted, at)
             self._quoted = at
 
@@ -456,12 +434,17 @@ class Prose:
         """Returns True if `marker` counts at `at`. Text between `pos` and `at` was not sent yet."""
         buf = self._buffer.data
         if marker.anchor == "margin":
-            return self._is_margin(pos, at)
+            return self._is_margin(pos, at) if buf[at] != TICK[0] else self._may_fence(pos, at)
         if marker.anchor == "start":
             return self._starts_line(pos, at) or (self._output.starts(at - pos) and not buf[pos:at].strip(_SPACE))
         if marker.anchor == "after":
             return self._output.touches(at - pos) and not buf[pos:at].strip(_SPACE)
         return self._starts_line(pos, at)
+
+    def _may_fence(self, pos: int, at: int) -> bool:
+        """Returns True if backticks at `at` are at the start of a line, after indentation and marks of list items."""
+        self._quote_up_to(pos, at)
+        return self._line <= ITEM
 
     def _starts_line(self, pos: int, at: int) -> bool:
         return (self._last if at == pos else self._buffer.data[at - 1]) == _NEWLINE
@@ -506,7 +489,7 @@ class Prose:
         for byte in buf[line or pos : at]:
             if begins >= PROSE_LINE:
                 break
-            begins = _begins_with(begins, byte)
+            begins = begins_with(begins, byte)
         return begins
 
     def _is_margin(self, pos: int, at: int) -> bool:

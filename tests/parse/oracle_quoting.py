@@ -16,13 +16,17 @@ INFO = rb"[ \t\r]*[A-Za-z0-9_.:/\x80-\xff-]*[ \t\r]*"
 """The text allowed after the ticks of a fence that is removed: a word."""
 
 
+LISTED = re.compile(r"(?:(?:[-*+]|[0-9]+[.)])?[ \t])*\Z")
+"""What may stand before a fence in its line: indentation, and marks of list items."""
+
+
 def quoting(prose: str, behind: str) -> tuple[int, int, bool]:
-    """Returns the ticks of the fence and of the inline code around the following text, and whether it is in a string.
-    `behind` is its first character, if that is not a tick."""
+    """Returns the marks of the fence and the ticks of the inline code around the following text, and whether it is in a
+    string. The marks are negative for tildes. `behind` is its first character, if that is not a tick."""
     fence = span = 0
     string = False
     for line in (prose + behind).split("\n"):
-        runs = [(found.start(), found.end()) for found in re.finditer('`+|"', line)]
+        runs = [(found.start(), found.end()) for found in re.finditer('`+|~+|"', line)]
         span, opened, string = 0, False, False
         for start, end in runs:
             if line[start] == '"':
@@ -30,14 +34,16 @@ def quoting(prose: str, behind: str) -> tuple[int, int, bool]:
                 continue
             ticks = end - start
             margin = not line[:start].strip(" \t")
-            if fence and opened:  # a fence has no other tick in its line
+            tilde = line[start] == "~"
+            if fence > 0 and opened and not tilde:  # a fence has no other tick in its line
                 span, fence, opened = fence, 0, False
             if fence:
-                if margin and ticks >= fence and not re.match("[A-Za-z0-9]", line[end:]):
+                own = tilde == (fence < 0)
+                if margin and own and ticks >= abs(fence) and not re.match("[A-Za-z0-9]", line[end:]):
                     fence = 0
-            elif margin and ticks >= 3:
-                fence, opened, string = ticks, True, False
-            else:
+            elif LISTED.match(line[:start]) and ticks >= 3:
+                fence, opened, string = -ticks if tilde else ticks, True, False
+            elif not tilde:
                 span = 0 if span == ticks else span or ticks
     return fence, span, string
 

@@ -3,8 +3,9 @@
 Rules of this module (after CommonMark, decided without looking ahead):
 
 1. A run of backticks opens inline code; the next run of the same length, or the end of the line, ends it.
-2. Three or more backticks at the start of a line (after indentation) open a fence, unless another backtick follows in
-   that line. As many backticks at the start of a line close it, unless a word follows.
+2. Three or more backticks or tildes at the start of a line (after indentation and marks of list items) open a fence,
+   unless backticks are followed by another one in that line. As many of them at the start of a line (after indentation)
+   close it, unless a word follows.
 3. Outside both, a quotation mark opens a string; the next one, or the end of the line, ends it.
 4. Each piece is read once, however the text is split.
 """
@@ -16,27 +17,53 @@ from typing import Final
 from .. import octets
 
 _FENCE: Final = 3
+_TICK: Final = ord("`")
 _BRIEF: Final = 32
 """Bytes that are compared one by one, because the next mark is usually near. After these, `octets.find` is used."""
 
 
+BLANK: Final = 0
+ITEM: Final = 1
+MARK: Final = 2
+NUMBER: Final = 3
+PROSE_LINE: Final = 4
+CITED: Final = 5
+"""The beginning of a line: nothing but indentation yet (`BLANK`), or list items' marks and blanks (`ITEM`), in or after
+such a mark (`MARK`) or in its `NUMBER`, anything else (`PROSE_LINE`), or `>`, a Markdown quotation (`CITED`)."""
+
+
+def begins_with(before: int, byte: int) -> int:
+    """Returns what a line begins with after the next byte; `before` is one of those before `PROSE_LINE`."""
+    if byte in b" \t":
+        return PROSE_LINE if before == NUMBER else before if before == BLANK else ITEM
+    if before <= ITEM:
+        if byte in b">":
+            return CITED
+        if byte in b"-*+":
+            return MARK
+    if before != MARK and byte in b"0123456789":
+        return NUMBER
+    return MARK if before == NUMBER and byte in b".)" else PROSE_LINE
+
+
 class Quoting:
     """Tells whether the text read so far ends in inline code (`span`: its number of backticks), in a fence (`fence`:
-    its number of backticks) or in a `string`. `active`: also text without backticks and quotation marks must be
-    read."""
+    its number of backticks or tildes, which `fence_mark` tells) or in a `string`. `active`: also text without marks
+    must be read."""
 
-    __slots__ = ("_line", "_margin", "_run", "active", "fence", "span", "string")
+    __slots__ = ("_begins", "_line", "_mark", "_run", "active", "fence", "fence_mark", "span", "string")
 
     def __init__(self) -> None:
-        # `_line`: the fence was opened in this line. `_run`: length of the pending run of backticks, which began at the
-        # start of a line if `_margin`.
+        # `_line`: the fence was opened in this line. `_run`: length of the pending run of backticks or tildes (`_mark`)
+        # in a line that began with `_begins`.
         self.fence = 0
         self.span = 0
         self.string = False
         self.active = False
         self._line = False
         self._run = 0
-        self._margin = False
+        self._begins = BLANK
+        self._mark = self.fence_mark = _TICK
 
     def quotes(self) -> bool:
         """Returns True if the next character is in inline code or in a fence. Must not be called inside a run of
@@ -49,36 +76,39 @@ class Quoting:
         self._forget_line()
         self.active = False
 
-    def read(self, buf: bytes, pos: int, end: int, margin: bool) -> None:
-        """Reads the text between `pos` and `end`. `margin`: it begins at the start of a line (after indentation)."""
+    def read(self, buf: bytes, pos: int, end: int, begins: int) -> None:
+        """Reads the text between `pos` and `end`. `begins`: what the line begins with before it."""
         at = pos if self.active else _next_mark(buf, pos, end, False)
         if at < end:
-            self._read(buf, pos, at, end, margin)
+            self._read(buf, pos, at, end, begins)
             self.active = self._run > 0 or self.span > 0 or self._line or self.string
 
     def end_run(self, behind: int) -> None:
-        """Ends a pending run of backticks before the byte `behind`, which is not a backtick."""
+        """Ends a pending run of backticks or tildes before the byte `behind`, which is another one."""
         run = self._run
         if not run:
             return
         self._run = 0
-        if self._line:  # not a fence after all, because another backtick follows in its line
+        if self._line and self._mark == _TICK:  # not a fence after all: another backtick follows in its line
             self.span = self.fence
             self.fence = 0
             self._line = False
         if self.fence:
-            if self._margin and run >= self.fence and not _is_word(behind):
+            if self._begins == BLANK and self._mark == self.fence_mark and run >= self.fence and not _is_word(behind):
                 self.fence = 0
-        elif self._margin and run >= _FENCE:
+        elif self._begins <= ITEM and run >= _FENCE:
             self.fence = run
-            self._line = behind != ord("\n")
+            self.fence_mark = self._mark
+            self._line = self._mark == _TICK and behind != ord("\n")
             self.string = False
+        elif self._mark != _TICK:
+            return
         elif self.span == run:
             self.span = 0
         elif not self.span:
             self.span = run
 
-    def _read(self, buf: bytes, pos: int, at: int, end: int, margin: bool) -> None:
+    def _read(self, buf: bytes, pos: int, at: int, end: int, begins: int) -> None:
         while at < end:
             if not self._run:
                 at = _next_mark(buf, at, end, self.span > 0 or self._line or self.string)
@@ -92,8 +122,9 @@ class Quoting:
                     self.string = not (self.string or self.fence or self.span)
                     at += 1
                     continue
-                self._margin = _at_margin(buf, pos, at, margin)
-            while at < end and buf[at] == ord("`"):
+                self._begins = _line_at(buf, pos, at, begins)
+                self._mark = buf[at]
+            while at < end and buf[at] == self._mark:
                 self._run += 1
                 at += 1
             if at < end:
@@ -105,18 +136,18 @@ class Quoting:
 
 
 def _next_mark(buf: bytes, at: int, end: int, ends: bool) -> int:
-    """Returns the position of the next backtick or quotation mark (with `ends` also of a line end) before `end`, else
-    `end`."""
+    """Returns the position of the next backtick, tilde or quotation mark (with `ends` also of a line end) before `end`,
+    else `end`."""
     near = min(end, at + _BRIEF)
     while at < near:
-        if buf[at] in b'`"' or (ends and buf[at] == ord("\n")):
+        if buf[at] in b'`~"' or (ends and buf[at] == ord("\n")):
             return at
         at += 1
     size = _BRIEF  # growing, so that no search goes much further than its result
     while at < end:
         size *= 2
         stop = min(end, at + size)
-        found = octets.find(buf, ord("`"), at, octets.find(buf, ord('"'), at, stop))
+        found = octets.find(buf, _TICK, at, octets.find(buf, ord('"'), at, octets.find(buf, ord("~"), at, stop)))
         if ends:
             found = octets.find(buf, ord("\n"), at, found)
         if found < stop:
@@ -129,8 +160,17 @@ def _is_word(byte: int) -> bool:
     return byte in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
-def _at_margin(buf: bytes, pos: int, at: int, margin: bool) -> bool:
-    """Returns True if only blanks precede `at` in its line. `margin` says so for the position `pos`."""
-    while at > pos and buf[at - 1] in b" \t":
-        at -= 1
-    return margin if at == pos else buf[at - 1] == ord("\n")
+def _line_at(buf: bytes, pos: int, at: int, begins: int) -> int:
+    """Returns what the line with `at` begins with, before it, as far as that matters for a fence. `begins` says so for
+    the position `pos`."""
+    line = at
+    while line > pos and buf[line - 1] in b" \t-*+.)0123456789":
+        line -= 1
+    if line > pos:
+        if buf[line - 1] != ord("\n"):
+            return PROSE_LINE
+        begins = BLANK
+    while line < at and begins < PROSE_LINE:
+        begins = begins_with(begins, buf[line])
+        line += 1
+    return begins
