@@ -23,7 +23,7 @@ from tests.parse.oracle_block import (
     calls,
     is_inner,
 )
-from tests.parse.oracle_quoting import INFO, MARKS, behind_block, behind_code, quoting
+from tests.parse.oracle_quoting import INFO, LISTED, MARKS, behind_block, behind_code, quoting
 from tests.parse.oracle_values import (
     NAME,
 )
@@ -228,7 +228,7 @@ class AnswerReading:
         """Returns what may quote the block that begins here (`text`: it is quoted), and the number of ticks."""
         fence, span, string = quoting(self.prose, self.text[at].replace("`", ""))
         if fence and opener.startswith(FENCE):
-            return ("" if fence <= len(FENCE) else "text"), 0
+            return ("" if 0 < fence <= len(FENCE) else "text"), 0
         if fence:
             return ("fence" if self.anchored("margin", at) else "text"), fence
         if span:
@@ -250,7 +250,11 @@ class AnswerReading:
         """Returns the end of calls in a fence of their own that begins here, or None."""
         if not self.text.startswith(FENCE, at) or at < self.muted or (self.inside and not self.settings.scan_calls):
             return None
-        if not self.anchored("margin", at) or self.prose.endswith("`") or any(quoting(self.prose, "")[:2]):
+        if (
+            not LISTED.match(self.prose.rpartition("\n")[2])
+            or self.prose.endswith("`")
+            or any(quoting(self.prose, "")[:2])
+        ):
             return None
         window = self.text[at:].encode()[:WORD_BYTES]
         line = re.match(rb"(`{3,})%b\n[ \t\r\n]*" % INFO, window)
@@ -313,7 +317,8 @@ class AnswerReading:
         untaught = syntaxes[0].untaught
         found: list[tuple[int, int, Callable[[], Decision], str, bool]] = []
         while True:
-            end, judge = self.block(syntaxes, at, start, around)
+            first = around == "framed" and not found  # which is not quoted until it is known to frame nothing
+            end, judge = self.block(syntaxes, at, start, "" if first else around)
             if judge is None:
                 seen = end if around != "framed" else found[-1][1]
                 self.mute(seen if found else start + 1, start)
@@ -393,6 +398,8 @@ class AnswerReading:
         if anchor == "after":
             return self.follows_block()
         if anchor == "margin":
+            if self.text[at] == "`":
+                return LISTED.match(self.prose.rpartition("\n")[2]) is not None
             while at not in self.line_starts and self.text[at - 1] in " \t":
                 at -= 1
             return at in self.line_starts or self.text[at - 1] == "\n"
@@ -540,7 +547,9 @@ class AnswerReading:
         openers = [
             syntax.opener
             for syntax in self.grammar.syntaxes
-            if syntax.opener and syntax.anchor != "line" and (syntaxes[0].untaught or not syntax.untaught)
+            if syntax.opener
+            and syntax.anchor != "line"
+            and (syntaxes[0].untaught or not syntax.untaught or syntax.anchor == "after")
         ]
         names = self.policy.callable_names
         strict = self.policy.strict and not around
@@ -594,7 +603,7 @@ class AnswerReading:
     def judged(self, descent: BlockDescent, end: Closed) -> tuple[int, Callable[[], Decision]]:
         self.chosen = syntax = descent.syntax
         self.mark = ""
-        if not end.broken and descent.pieces:
+        if descent.pieces:
             self.mark = "mark" if {piece[0] for piece in descent.pieces} == {"said"} else ""
         elif not end.broken:
             self.mark = syntax.framing if syntax.framing == "head" or end.upto == descent.after else ""
