@@ -12,7 +12,7 @@ Clients that cut a text between the halves of an emoji send one half as an escap
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -48,18 +48,24 @@ class MendedBody(NamedTuple):
     halves: ClientFault | None = None
 
 
-async def parse_mended(body: bytes, parse: Callable[[bytes], Awaitable[dict[str, Any]]]) -> MendedBody:
-    """Returns the JSON object in `body`, read by `parse`: a `parse_body` with its other arguments. It is called again
-    if escapes of half a surrogate pair had to be replaced by U+FFFD."""
+async def parse_mended(
+    body: bytes,
+    limits: LimitsConfig,
+    known: KnownTools | None = None,
+    lookup: ConversationLookup | None = None,
+    counted: Callable[[int], None] = lambda objects: None,
+) -> MendedBody:
+    """Returns the JSON object in `body`, as `parse_body` does, and replaces escapes of half a surrogate pair by U+FFFD
+    if necessary."""
     try:
-        return MendedBody(body, await parse(body))
+        return MendedBody(body, await parse_body(body, limits, known, lookup, counted))
     except ClientFault as fault:
         raw = body
         if "surrogate" in fault.message:
             raw = await offload(len(body) > OFFLOAD_BYTES, _without_halves, body)
         if raw is body:
             raise
-        return MendedBody(raw, await parse(raw), fault)
+        return MendedBody(raw, await parse_body(raw, limits, known, lookup, counted), fault)
 
 
 def _without_halves(body: bytes) -> bytes:

@@ -84,8 +84,4 @@ cdef class _Plan:
 
 
 cdef _Plan plan_of(grammar, reasoning, scan_calls):
-    """Returns the plan of a grammar, created once."""
-    found = plan(grammar, reasoning, scan_calls)
-    if not found.native:
-        found.native.append(_Plan(found))
-    return found.native[0]
+    return plan(grammar, reasoning, scan_calls).as_(_Plan)

@@ -29,20 +29,7 @@ cdef enum:
     CITED
 
 
-cdef inline int begins_with(int before, unsigned char byte) noexcept nogil:
-    if byte == c" " or byte == c"\t":
-        return PROSE_LINE if before == NUMBER else BLANK if before == BLANK else ITEM
-    if before <= ITEM:
-        if byte == c">":
-            return CITED
-        if byte == c"-" or byte == c"*" or byte == c"+":
-            return MARK
-    if before != MARK and c"0" <= byte <= c"9":
-        return NUMBER
-    return MARK if before == NUMBER and (byte == c"." or byte == c")") else PROSE_LINE
-
-
-cdef inline int read_line(Bytes p, Py_ssize_t pos, Py_ssize_t at, int begins) noexcept nogil:
+cdef inline int read_line(Bytes p, Py_ssize_t pos, Py_ssize_t at, int begins) noexcept:
     """Returns what the line with `at` begins with, before it; `begins` says so for `pos`."""
     cdef Py_ssize_t line = at
     while line > pos and p[line - 1] != c"\n":

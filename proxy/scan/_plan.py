@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from ._grammar import (
     END,
@@ -23,6 +23,8 @@ from ._grammar import (
     Node,
     Read,
 )
+
+T = TypeVar("T")
 
 NOTHING: Final = 0
 WORD: Final = 1
@@ -160,7 +162,7 @@ class GrammarPlan:
     - `nodes`: the nodes of each syntax, and after them one that allows only another block or the end. `begun`: openers
       that end a short field of an untaught syntax.
     - `firsts`: first bytes of markers, and the backtick. `longest`: length of the longest opener. `untaught`: there are
-      untaught syntaxes. `forms`, `native`: what the Python and the compiled scanner made of the plan.
+      untaught syntaxes. `made`: see `as_`.
     """
 
     text: tuple[Marker, ...]
@@ -176,8 +178,14 @@ class GrammarPlan:
     firsts: bytes
     longest: int
     untaught: bool
-    forms: list[object] = field(default_factory=list, compare=False)
-    native: list[object] = field(default_factory=list, compare=False)
+    made: dict[Callable[[GrammarPlan], Any], Any] = field(default_factory=dict, compare=False)
+
+    def as_(self, kind: Callable[[GrammarPlan], T]) -> T:
+        """Returns `kind(self)`, the plan in the form of a scanner, created once."""
+        if kind not in self.made:
+            self.made[kind] = kind(self)
+        found: T = self.made[kind]
+        return found
 
 
 @lru_cache(maxsize=256)  # a pure function of frozen values, and run for every answer

@@ -198,7 +198,7 @@ class CallScanner:
         """Sets the plan for the following text."""
         self._prose.read_as(found)
         self._output.limit = max(self._block_bytes, found.longest)
-        self._forms = self._ends.forms = _forms_of(found)
+        self._forms = self._ends.forms = found.as_(Forms)
         self._block.read_as(self._forms, self._output.limit)
 
     def _read(self, data: bytes) -> None:
@@ -242,11 +242,3 @@ class CallScanner:
             self._read_as(plan(chosen, self._reasoning, self._scan_calls))
             self._prose.enter_again()
         return pos
-
-
-def _forms_of(found: GrammarPlan) -> Forms:
-    if not found.forms:
-        found.forms.append(Forms(found))
-    forms = found.forms[0]
-    assert isinstance(forms, Forms)
-    return forms

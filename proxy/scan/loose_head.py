@@ -128,9 +128,7 @@ class LooseHead:
         self._named = False
         self._before = ""
         self._pending = False
-        self._closed = (
-            False  # square brackets with a name were closed: a link follows, unless an object is in its parentheses
-        )
+        self._closed = False  # square brackets with a name were closed: before a parenthesis without an object, a link
         self._fence = 0
         self._worded = False
 

@@ -300,7 +300,7 @@ def short_turns() -> Iterator[None]:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Returns uvloop's event loop factory, if it is installed."""
+    """Returns uvloop's event loop factory, except where uvloop cannot be installed (Windows, PyPy)."""
     if importlib.util.find_spec("uvloop") is None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = import_module("uvloop").new_event_loop

@@ -13,7 +13,7 @@ from ...config import GatewayConfig
 from ...configuration.checks import effective_routes
 from ...fastparse import IMPLEMENTATION
 from ...server.starting import NOT_BUILT, SWITCHED_OFF
-from .finding import Finding, advice, ok, warning
+from .finding import Finding, ok, warning
 
 
 def installation(config: GatewayConfig) -> Iterator[Finding]:
@@ -29,16 +29,11 @@ def installation(config: GatewayConfig) -> Iterator[Finding]:
     else:
         yield ok("The compiled scanner is in use.")
     yield from _counting(config)
-    if os.name == "posix" and not _installed("uvloop"):
-        yield advice(
-            "uvloop is not installed.",
-            "Install it for requests that cost less CPU: pip install 'toolwire[uvloop]'",
-        )
 
 
 def _counting(config: GatewayConfig) -> Iterator[Finding]:
     routes = effective_routes(config)
-    if not _installed("tiktoken"):
+    if importlib.util.find_spec("tiktoken") is None:
         if any("estimate" in (route.options.usage.source, route.options.usage.count) for route in routes):
             yield warning(
                 "tiktoken is not installed, and a route estimates `usage`.",
@@ -56,7 +51,3 @@ def _counting(config: GatewayConfig) -> Iterator[Finding]:
                 "If a server reports no token counts, they are estimated from bytes.",
                 f"Use one of {', '.join(known)}.",
             )
-
-
-def _installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None

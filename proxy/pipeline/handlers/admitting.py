@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
 from ...config import GatewayConfig
 from ...errors import ClientFault
-from ...ingress.bodies import parse_body, parse_mended
+from ...ingress.bodies import parse_mended
 from ...ingress.budget import BODY_BUDGET, BodyShare
 from ...ingress.liveness import LIVENESS, LivenessMonitor
 from ...ingress.receiving import read_body
@@ -57,7 +56,7 @@ class AdmittedRequest:
             )
         if not raw:
             return {}
-        _, value, halves = await parse_mended(raw, partial(parse_body, limits=config.limits))
+        _, value, halves = await parse_mended(raw, config.limits)
         if halves is not None and config.defaults.requests.validation == "strict":
             raise halves
         return value

@@ -17,7 +17,6 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -27,7 +26,7 @@ from ...config import GatewayConfig
 from ...errors import ClientFault, Defect, GatewayError
 from ...formats.engine.toolset import KnownTools
 from ...ingress.auth import ApiKey, Keys
-from ...ingress.bodies import parse_body, parse_mended
+from ...ingress.bodies import parse_mended
 from ...ingress.budget import BodyBudget, BodyShare
 from ...ingress.known_conversations import ConversationLookup, KnownConversations
 from ...ingress.liveness import LivenessMonitor, LivenessMonitors
@@ -444,14 +443,13 @@ class Delivery:
             slot.arrived()
         set_unread_body(request, raw)
         body: Mapping[str, Any]
-        parse = partial(
-            parse_body,
-            limits=self._limits,
-            known=self._known,
-            lookup=self._lookup(share) if len(raw) >= self._conversations.least else None,
-            counted=lambda objects: self._collecting.hold(request, objects),
+        raw, body, halves = await parse_mended(
+            raw,
+            self._limits,
+            self._known,
+            self._lookup(share) if len(raw) >= self._conversations.least else None,
+            lambda objects: self._collecting.hold(request, objects),
         )
-        raw, body, halves = await parse_mended(raw, parse)
         if halves is not None:
             set_unread_body(request, raw)
         if self._monitors.streams or (body.get("stream") is True and len(self._monitors.running) > 1):

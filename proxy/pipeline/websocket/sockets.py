@@ -22,7 +22,6 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 from aiohttp import WSCloseCode, web
@@ -30,7 +29,7 @@ from aiohttp.http import WSMsgType
 
 from ...config import GatewayConfig, WebsocketConfig
 from ...errors import ClientFault, Defect, GatewayError, Unavailable
-from ...ingress.bodies import parse_body, parse_mended
+from ...ingress.bodies import parse_mended
 from ...ingress.budget import BODY_BUDGET, BodyShare
 from ...ingress.liveness import LIVENESS
 from ...protocols.shared.socket_messages import CreateMessage, fault_event, read_create, read_stream_id
@@ -307,7 +306,7 @@ class ClientSocket:
         share = BodyShare(self._budget, self._owner)
         try:
             share.take(len(raw))
-            _, message, halves = await parse_mended(raw, partial(parse_body, limits=self._limits))
+            _, message, halves = await parse_mended(raw, self._limits)
             stream_id = read_stream_id(message)
             create = read_create(message)
             large = len(raw) > OFFLOAD_BYTES

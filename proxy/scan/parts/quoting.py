@@ -140,7 +140,8 @@ def _next_mark(buf: bytes, at: int, end: int, ends: bool) -> int:
     else `end`."""
     near = min(end, at + _BRIEF)
     while at < near:
-        if buf[at] in b'`~"' or (ends and buf[at] == ord("\n")):
+        byte = buf[at]
+        if byte == ord('"') or byte == ord("`") or byte == ord("~") or (ends and byte == ord("\n")):
             return at
         at += 1
     size = _BRIEF  # growing, so that no search goes much further than its result
