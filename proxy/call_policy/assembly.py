@@ -184,6 +184,7 @@ def _whole_calls(block: Block, repair: bool) -> Assembly:
     """Returns the calls of a block whose fields are whole calls or lists of calls. Raises `ValueError`."""
     syntax = block.syntax
     assembly = Assembly([])
+    stray = block.body.count("}") > sum(text.count("}") for _, text in block.pieces)
     for field, text in block.pieces:
         if field not in ("call", "calls"):
             raise ValueError(_BROKEN)
@@ -215,7 +216,7 @@ def _whole_calls(block: Block, repair: bool) -> Assembly:
             raise ValueError(f"it is not valid JSON: {flaw}")
         assembly.flaw = assembly.flaw or flaw
         assembly.repaired += kinds
-        assembly.calls += json_calls(value, text, syntax, listed=field == "calls", cut="brackets" in kinds)
+        assembly.calls += json_calls(value, text, syntax, listed=field == "calls", cut=stray or "brackets" in kinds)
     if len(assembly.calls) == 1:
         assembly.calls[0].source = None
     return assembly

@@ -28,7 +28,7 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from ..formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
+from ..formats.engine.keys import ARGUMENTS, LISTINGS, METADATA, NAMES, WRAPPERS
 from ..repair.relaxed_json import (
     MAX_DEPTH,
     RepairKind,
@@ -40,6 +40,7 @@ from ..repair.relaxed_json import (
     skip_space,
 )
 from ..scan._grammar import SPACE, BlockSyntax, valid_text
+from ..scan.first_key import ROLE, THOUGHTS
 from ..support.duplicate_keys import each_key_once
 from .untyped import ParameterTypes
 from .written import ParsedArguments, UnreadableArguments, WrittenArguments, WrittenCall, object_text
@@ -51,11 +52,14 @@ _Member = tuple[Any, str]
 
 _ABSENT: Final[_Member] = (None, "null")
 
-_THOUGHT: Final = re.compile(r'[ \t\r\n]*\{\s*"thought"\s*:\s*("(?:[^"\\]++|\\.)*+")\s*,', re.DOTALL)
+_THOUGHT: Final = re.compile(
+    rf'[ \t\r\n]*\{{\s*(?:"{ROLE}"\s*:\s*"\w+"\s*,\s*)?+"(?:{"|".join(THOUGHTS)})"\s*:\s*("(?:[^"\\]++|\\.)*+")\s*,',
+    re.DOTALL,
+)
 
 
 def thought_before(text: str) -> str:
-    """Returns the text under `thought`, if an object with calls begins with it, as xLAM's; else ""."""
+    """Returns the text under a key of `THOUGHTS`, if an object with calls begins with it, as xLAM's; else ""."""
     found = _THOUGHT.match(text)
     try:
         return "" if found is None else valid_text(read_json(found[1]))
@@ -173,7 +177,7 @@ class TextArguments:
 @dataclass(slots=True)
 class MemberArguments:
     """Arguments among the members of a call's object, without its name. `keys` are the argument keys of the syntax.
-    `cut`: the object was not closed."""
+    `cut`: the object was not closed, or more was closed than opened."""
 
     members: dict[str, _Member]
     keys: tuple[str, ...]
@@ -184,6 +188,9 @@ class MemberArguments:
         """Returns the arguments as JSON text, by rules 3 and 4; see `WrittenArguments.settle`. Raises `ValueError`."""
         taught = next((key for key in self.keys if self._has_value(key)), None)
         explicitly_empty = self._is_explicitly_empty()
+        known = ParameterTypes(parameters)
+        if self.cut and taught is not None and self._flat(known).keys() - {taught}:
+            raise ValueError("its brackets do not tell which members are arguments")
         wrapping = (taught,) if taught is not None else tuple(key for key in ARGUMENTS if self._has_value(key))
         flaw: ValueError | None = None
         if taught is not None and parameters is not None and not explicitly_empty:
@@ -194,7 +201,6 @@ class MemberArguments:
                 if not _may_declare(parameters, taught):
                     raise
                 flaw, wrapping = error, ()
-        known = ParameterTypes(parameters)
         flat = self._flat(known)
         fits_flat = bool(flat) and (parameters is None or _fits(flat, known))
         readings: list[ParsedArguments] = []
@@ -356,14 +362,15 @@ def quick_call(text: str, syntax: BlockSyntax) -> WrittenCall | None:
 
 
 def json_calls(value: Any, text: str, syntax: BlockSyntax, *, listed: bool, cut: bool) -> Iterator[WrittenCall]:
-    """Yields the calls in JSON: an object, an object with `tool_calls`, or (if `listed`) an array. `cut`: the JSON was
-    not closed. Raises `ValueError` for other values."""
+    """Yields the calls in JSON: an object, an object with a list of calls, or (if `listed`) an array. `cut`: see
+    `MemberArguments`. Raises `ValueError` for other values."""
     if isinstance(value, dict):
         members = _members(text)
-        if "tool_calls" not in value or not syntax.names or any(name in value for name in syntax.names):
+        listing = next((key for key in LISTINGS if key in value), None)
+        if listing is None or any(name in value for name in syntax.names):
             yield _json_call(members, text, syntax, cut)
             return
-        value, text = members["tool_calls"]
+        value, text = members[listing]
     elif not listed:
         raise ValueError("it is not a JSON object")
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):

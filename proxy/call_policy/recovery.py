@@ -25,7 +25,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
-from ..formats.engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
+from ..formats.engine.keys import ARGUMENTS, LISTINGS, METADATA, NAMES, WRAPPERS
 from ..repair.relaxed_json import MAX_REPAIRED_VALUES, has_more_values
 from ..scan._grammar import FENCE, SPACE
 from .call_words import (
@@ -227,7 +227,7 @@ class _CallReader(TaggedArgumentsText):
     def _object(self, value: Any) -> None:
         if not isinstance(value, dict):
             raise NoCall
-        for key in ("tool_calls", "calls", "function_calls"):
+        for key in (*LISTINGS, "calls"):
             if isinstance(value.get(key), list) and key not in NAMES:
                 for item in value[key]:
                     self._object(item)
@@ -252,6 +252,9 @@ class _CallReader(TaggedArgumentsText):
             arguments = {
                 other: item for other, item in rest.items() if other in known.names or other not in (*METADATA, empty)
             }
+        else:  # their object may have been closed too early
+            beside = {k: v for k, v in rest.items() if k in known.names and k not in (*METADATA, under, *arguments)}
+            arguments = {**arguments, **beside}
         members = [(key, Value(dumps(item))) for key, item in arguments.items()]
         self._calls_read.append(self._written(name, _settled(members, known, name)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from ..scan._grammar import SPACE
 from .call_text import CallText
@@ -52,9 +53,17 @@ class TaggedArgumentsText(CallText):
         while True:
             at = past_space(self.text, self.at)
             tag = tag_at(self.text, at)
+            if tag is None and key is not None:
+                unopened = next_tag(self.text, at)
+                if unopened is None or not unopened.closing or unopened.word not in VALUE:
+                    break  # the value has neither an opening nor a closing tag
+                opener = replace(unopened, start=self.at, end=self.at)
+                self._put(found, key, self._value(opener, known, found, key), None, known, name)
+                key = None
+                continue
             if tag is None:
                 word = WORD_BEFORE_TAG.match(self.text, self.at)
-                if key is not None or word is None or word[1] not in known.names:
+                if word is None or word[1] not in known.names:
                     break
                 behind = tag_at(self.text, word.end())
                 if behind is None or (behind.word not in KEY | VALUE and not behind.closing):
@@ -141,7 +150,8 @@ class TaggedArgumentsText(CallText):
     def _value(self, opener: Tag, known: ParameterTypes, found: Collection[str], key: str) -> str:
         """Returns the value after its opening tag and moves past its end. Raises `NoCall` if its end is not certain."""
         text, start = self.text, opener.end
-        while text.startswith(doubled := text[opener.start : opener.end], start):
+        doubled = text[opener.start : opener.end]
+        while doubled and text.startswith(doubled, start):
             behind = tag_at(text, past_space(text, start + len(doubled)))
             if behind is not None and closes(behind, opener, key):
                 break  # the second tag is the value

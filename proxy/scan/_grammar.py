@@ -123,6 +123,15 @@ class Branch:
     other literals, which are escaped."""
 
 
+_WRONG_CLOSERS: Final = ("</tool_calls>", "</function_call>", "</function>", "</s>")
+
+
+def wrong_closers(closer: str) -> tuple[Branch, ...]:
+    """Returns branches for the closing tags that models write in place of a call's own."""
+    others = (other for other in _WRONG_CLOSERS if other != closer) if closer.startswith("</") else ()
+    return tuple(Branch(literal=other, slip=True) for other in others)
+
+
 Node = tuple[Branch, ...]
 """The possible continuations between two fields, after whitespace. A node after a `name`, `word` or `text` has only
 branches that begin with a literal or a bracket. A node without branches is the end of the answer."""
@@ -187,7 +196,9 @@ class BlockSyntax:
         if self.body:
             return self.body
         call = Branch(read="object", field="call", then=1)
-        return ((call,), (Branch(literal=self.closer), call) if self.closer else ())
+        if not self.closer:
+            return ((call,), ())
+        return ((call,), (Branch(literal=self.closer), *wrong_closers(self.closer), call))
 
     @property
     def loose(self) -> bool:

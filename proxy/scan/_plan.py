@@ -200,7 +200,7 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
     taught = [syntax for syntax in grammar.syntaxes if not syntax.untaught]
     untaught = [syntax for syntax in grammar.syntaxes if syntax.untaught and not syntax.loose]
     loose = [syntax for syntax in grammar.syntaxes if syntax.loose]
-    begins = _begun(taught)
+    begins = _begun([*taught, *(syntax for syntax in untaught if syntax.anchor == "after")])
     nodes = {syntax: _plan_nodes(syntax, begins) for syntax in taught}
     openers = _openers(taught, nodes)
     marks = tuple(Marker(opener.literal, opener.anchor, opener) for opener in openers if opener.literal)
@@ -255,7 +255,8 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
 
 
 def _begun(syntaxes: Sequence[BlockSyntax]) -> tuple[bytes, ...]:
-    """Returns the openers that end a block in which only closers are missing."""
+    """Returns the openers that end a block in which only closers are missing: those of blocks, and of framing behind
+    them."""
     openers = (syntax.opener.encode() for syntax in syntaxes if syntax.opener and syntax.anchor != "line")
     return tuple(dict.fromkeys(openers))
 

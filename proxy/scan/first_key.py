@@ -16,8 +16,12 @@ _SCALAR: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 _COMMA: Final = ord(",")
 _COLON: Final = ord(":")
 _BACKSLASH: Final = ord("\\")
-_THOUGHT: Final = b"thought"
-"""The key of reasoning before a call, which no call needs."""
+THOUGHTS: Final = ("thought", "thoughts", "reasoning", "explanation", "content")
+"""The keys of text before a call, which no call needs."""
+ROLE: Final = "role"
+"""The key with which a whole message of the assistant begins."""
+_THOUGHTS: Final = tuple(key.encode() for key in THOUGHTS)
+_ROLE: Final = ROLE.encode()
 _THOUGHT_BYTES: Final = 4096
 """Maximum length of a thought after which the next key decides."""
 
@@ -34,7 +38,7 @@ _IN_KEY: Final = 6
 class FirstName:
     """Reads the members after an object's first key, as long as they are strings and other scalars. An object whose
     name is not a tool's name is not a call, so it need not be held back to its end (R30.7); neither is one in which a
-    key that no call begins with follows a thought. `may_call` checks a name.
+    key that no call begins with follows a thought, and a message of another role. `may_call` checks a name.
     """
 
     __slots__ = ("_escaped", "_firsts", "_key", "_may_call", "_names", "_quote", "_read", "_size", "_value")
@@ -55,7 +59,7 @@ class FirstName:
         be read again), None to continue."""
         self._size += 1
         read = self._read
-        thought = read == _STRING and self._key == _THOUGHT
+        thought = read == _STRING and self._key in _THOUGHTS
         if self._size > (_THOUGHT_BYTES if thought else WORD_BYTES):
             return True
         if read in (_STRING, _IN_KEY):
@@ -90,10 +94,12 @@ class FirstName:
         if self._read == _IN_KEY:
             after, self._key = self._key, self._value
             self._read = _AFTER_KEY
-            return False if after == _THOUGHT and self._key not in self._firsts else None
+            return False if after in _THOUGHTS and self._key not in self._firsts else None
         self._read = _AFTER_VALUE
-        if self._key == _THOUGHT:
+        if self._key in _THOUGHTS:
             self._size = 0
+        if self._key == _ROLE:
+            return None if self._value == b"assistant" else False
         return None if self._key not in self._names else self._may_call(self._value.decode("utf-8", "replace"))
 
 

@@ -128,7 +128,7 @@ class LooseHead:
         self._named = False
         self._before = ""
         self._pending = False
-        self._closed = False  # square brackets with a name were closed: before a parenthesis they are a link
+        self._closed = False  # square brackets with a name were closed: before a parenthesis without an object, a link
         self._fence = 0
         self._worded = False
 
@@ -141,7 +141,10 @@ class LooseHead:
         if self._chars > HEAD_CHARS or (self._bracket == "{" and self._names_no_tool(char)):
             return False
         if self._closed:
-            return char != "("
+            if char == "(" and self._before != "(":
+                self._before = "("
+                return None
+            return char == "{" or self._before != "("
         if _WORD.match(char):
             self._word += char
             self._worded = True
@@ -215,12 +218,10 @@ class LooseHead:
         return char in "{<[`" if not self._bracket else char in _BEHIND
 
     def _is_name(self, word: str) -> bool:
-        word = _METHOD.sub("", word).rstrip(".:/")
-        return (
-            word in self._names
-            or _SEPARATOR.split(word)[-1] in self._names
-            or any(part in self._names for part in word.split(":"))
-        )
+        for name in (word.rstrip(".:/"), _METHOD.sub("", word)):
+            if name in self._names or _SEPARATOR.split(name)[-1] in self._names:
+                return True
+        return any(part in self._names for part in word.split(":"))
 
     def _punctuation(self, char: str) -> bool | None:
         if self._fence:

@@ -420,7 +420,7 @@ FAULTS: Final = (
     ),
     Fault(
         "answer-behind-a-thought", "proxy/scan/first_key.py",
-        "return False if after == _THOUGHT and self._key not in self._firsts else None", "return None",
+        "return False if after in _THOUGHTS and self._key not in self._firsts else None", "return None",
         "a JSON answer that begins with a thought is shown at its end only", ("tests/parse/test_quoted.py",),
     ),
     Fault(

@@ -250,7 +250,11 @@ class AnswerReading:
         """Returns the end of calls in a fence of their own that begins here, or None."""
         if not self.text.startswith(FENCE, at) or at < self.muted or (self.inside and not self.settings.scan_calls):
             return None
-        if not LISTED.match(self.prose.rpartition("\n")[2]) or self.prose.endswith("`") or any(quoting(self.prose, "")[:2]):
+        if (
+            not LISTED.match(self.prose.rpartition("\n")[2])
+            or self.prose.endswith("`")
+            or any(quoting(self.prose, "")[:2])
+        ):
             return None
         window = self.text[at:].encode()[:WORD_BYTES]
         line = re.match(rb"(`{3,})%b\n[ \t\r\n]*" % INFO, window)
@@ -313,7 +317,8 @@ class AnswerReading:
         untaught = syntaxes[0].untaught
         found: list[tuple[int, int, Callable[[], Decision], str, bool]] = []
         while True:
-            end, judge = self.block(syntaxes, at, start, around)
+            first = around == "framed" and not found  # which is not quoted until it is known to frame nothing
+            end, judge = self.block(syntaxes, at, start, "" if first else around)
             if judge is None:
                 seen = end if around != "framed" else found[-1][1]
                 self.mute(seen if found else start + 1, start)
@@ -542,7 +547,9 @@ class AnswerReading:
         openers = [
             syntax.opener
             for syntax in self.grammar.syntaxes
-            if syntax.opener and syntax.anchor != "line" and (syntaxes[0].untaught or not syntax.untaught)
+            if syntax.opener
+            and syntax.anchor != "line"
+            and (syntaxes[0].untaught or not syntax.untaught or syntax.anchor == "after")
         ]
         names = self.policy.callable_names
         strict = self.policy.strict and not around
@@ -596,7 +603,7 @@ class AnswerReading:
     def judged(self, descent: BlockDescent, end: Closed) -> tuple[int, Callable[[], Decision]]:
         self.chosen = syntax = descent.syntax
         self.mark = ""
-        if not end.broken and descent.pieces:
+        if descent.pieces:
             self.mark = "mark" if {piece[0] for piece in descent.pieces} == {"said"} else ""
         elif not end.broken:
             self.mark = syntax.framing if syntax.framing == "head" or end.upto == descent.after else ""

@@ -186,6 +186,52 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
             ('"look_up",', '"look_up" '), ('"', "”"),
         )
     ),
+    # a call's own closer is wrong, lost, or behind a brace too many
+    *(
+        ("qwen3-8b", f"So.\n<tool_call>\n{RUN}{end}\nMore.", [LS], "So.\nMore.")
+        for end in ("}\n</tool_call>", "\n</tool_calls>", "</function>\n</tool_call>", "</function_call>", "<|/tool_call|>")
+    ),
+    *(("qwen3-8b", f"<tool_call>\n{RUN}{end}", [LS], "") for end in ("<|im_end|>", "\n</s>", "[|endofturn|]")),
+    ("kimi-k2.6", f"<|tool_calls_section_begin|><|tool_call_begin|>{K2.replace('<|tool_call_end|>', '<|im_end|>')}", [LS], ""),
+    ("kimi-k2.6", f"<|tool_calls_section_begin|><|tool_call_begin|>{K2.replace('}', '}}')}", [LS], ""),
+    *(
+        ("qwen3.6", f"<tool_call>\n<function=run>\n<parameter=command>\nls -l\n</parameter>\n{end}\nMore.", [LS], "More.")
+        for end in ("</tool_call>", "</tool_calls>", "</function>\n</tool_calls>")
+    ),
+    *(
+        ("deepseek-v4", dsml("｜").replace(f"</｜DSML｜{right}>", wrong), [BERGEN], "")
+        for right, wrong in (
+            ("parameter", "</parameter>"), ("invoke", "</invoke>"), ("invoke", "</｜DSML｜tool_call>"), ("invoke", ""),
+            ("tool_calls", "</tool_calls>"),
+        )
+    ),
+    *(
+        ("glm-5", f"<tool_call>run<arg_key>command</arg_key><arg_value>ls -l{end}", [LS], "")
+        for end in ("</parameter></tool_call>", "</value></tool_call>", "</arg_value></tool_calls>")
+    ),
+    ("glm-5", "<tool_call>run<arg_key>command</arg_key>ls -l</arg_value></tool_call>", [LS], ""),
+    ("glm-4.6", "<tool_call>run\n<arg_key>command</arg_key>\nls -l</arg_value>\n</tool_call>", [LS], ""),
+    ("gemma4:12b", f"<|tool_call>call:run{{command:{QUOTE}ls -l{QUOTE}}}}}<tool_call|>", [LS], ""),
+    ("gpt-oss-20b", '<|channel|>commentary to=functions.run <|constrain|>json<|message|>{"command": "ls -l"}}<|call|>', [LS], ""),
+    ("llama3.1:8b", f"{RUN}}}", [LS], ""),
+    ("apertus-8b", '<|tools_prefix|>[{"run":{"command":"ls -l"}}]<|tools_suffix|><|assistant_end|>', [LS], ""),
+    *(("my-model", text.format(RUN), [LS], said) for text, said in (("{}}}", ""), ("So.\n{}}}", "So."), ("```json\n{}}}\n```", ""))),
+    # messages as text
+    *(
+        (model, text, [LS], "")
+        for model in ("my-model", "gpt-oss-20b")
+        for text in (
+            f'{{"role":"assistant","content":null,"tool_calls":[{{"id":"call_1","type":"function","function":{RUN}}}]}}',
+            f'{{"content": "", "tool_calls": [{RUN}]}}',
+            '{"recipient_name":"functions.run","parameters":{"command":"ls -l"}}',
+            '```json\n{"tool_uses":[{"recipient_name":"functions.run","parameters":{"command":"ls -l"}}]}\n```',
+            f'{{"function_calls": [{RUN}]}}',
+        )
+    ),
+    ("my-model", '{"explanation": "I look.", "name": "run", "arguments": {"command": "ls -l"}}', [LS], ""),
+    ("my-model", '[Tool: run]({"command": "ls -l"})', [LS], ""),
+    ("my-model", f"I look:\n\n- ```json\n  {RUN}\n  ```", [LS], "I look:\n\n-"),
+    ("my-model", "<tool_code>\nprint(default_api.run(command='ls -l'))\n</tool_code>", [LS], ""),
     ("hunyuan-a13b", "<think>So.</think>\n<answer>\nFour.\n</answer>", [], "Four."),
     ("ui-tars", "Thought: I look.\nAction: run(command='ls -l')", [LS], "Thought: I look."),
 ]  # fmt: skip
@@ -218,6 +264,13 @@ TEXT = [
     ("kimi-k2.6", f"`<|tool_calls_section_begin|>{K2}` lacks a token."),
     ("my-model", f'{{"thought": "I look.", "tool_calls": [{RUN}]}}\nis the form.'),
     ("my-model", '{"thought": "I look.", "mood": "good"}'),
+    ("my-model", '{"content": "I look.", "title": "run"}'),
+    ("my-model", '{"explanation": "I look.", "command": "ls -l"}'),
+    ("my-model", '{"role": "user", "content": "run ls"}'),
+    ("my-model", '{"role": "assistant", "content": "I look."}'),
+    ("my-model", '{"recipient_name": "Bo", "parameters": {"command": "ls -l"}}'),
+    ("my-model", f'{RUN[:-1]}, "timeout": 5}}}}'.replace("timeout", "days").replace("run", "look_up")),
+    ("my-model", "[Tool: run]({base}/run) and [run](https://a.example)"),
     ("command-r", f"Action: ```json\n[{RUN}]\n```\nObservation: a.txt"),
     ("command-r", 'Action: ```json\n[{"tool_name": "directly-answer", "parameters": {}}]\n```'),
     ("smollm3", "Use <code>run(command='ls -l')</code> for it."),
@@ -269,6 +322,8 @@ def test_what_models_write_beside_their_form_is_read(
         f"Thought: I look.\nAction: ```json\n[{RUN}]\n```",
         f'{{"thought": "I look.", "tool_calls": [{RUN}]}}',
         '{"thought": "I look.", "action": "run", "action_input": {"command": "ls -l"}}',
+        '{"reasoning": "I look.", "tool": "run", "args": {"command": "ls -l"}}',
+        f'{{"role": "assistant", "content": "I look.", "tool_calls": [{RUN}]}}',
         f'```json\n{{\n"thought" : "I l\\u006fok.",\n"tool_calls": [{RUN}]}}\n```',
     ],
 )

@@ -166,12 +166,13 @@ def test_a_broken_block_in_tags_is_malformed() -> None:
     """The last field reaches to the closer, so that nobody knows what it is; JSON says itself whether it is whole."""
     name: tuple[Field, str] = ("name", "f")
     broken: list[Pieces] = [
-        *((("name", "f junk"),), (("id", "f:0 junk"),), (name, ("arguments", '{"a":1}}'))),
+        *((("name", "f junk"),), (("id", "f:0 junk"),), (name, ("arguments", '{"a":1}}x'))),
         *((name, ("key", "a"), ("value", "1</value>junk")), (name, ("key", "a>junk"))),
     ]
     for pieces in broken:
         refused(TAGS, *pieces, broken=True)
-    assert read(TAGS, name, ("arguments", '{"a":1'), broken=True) == [("f", None, '{"a":1}')]
+    for arguments in ('{"a":1', '{"a":1}}'):
+        assert read(TAGS, name, ("arguments", arguments), broken=True) == [("f", None, '{"a":1}')]
 
 
 # --- laws; that each format reads what it writes stands in `tests/formats` ------------------------------------------

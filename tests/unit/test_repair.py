@@ -47,6 +47,8 @@ REPAIRED = {
     "one brace": ('{"a": {"b": 1}', '{"a": {"b": 1}}', ("brackets",)),
     "several brackets": ('{"a": [{"b": "c"', '{"a": [{"b": "c"}]}', ("brackets",)),
     "after whitespace": ('{"a": true\n', '{"a": true\n}', ("brackets",)),
+    "a brace too many": ('{"a": {"b": 1}}}', '{"a": {"b": 1}}', ("brackets",)),
+    "brackets too many": ('[{"a": 1}] ]}\n', '[{"a": 1}] ', ("brackets",)),
     "all at once": (
         "```json\n{'a': [1,2,], b: \"x\ty\", 'c': {'d': None}\n```",
         '{"a": [1,2], "b": "x\\ty", "c": {"d": null}}',
@@ -63,6 +65,7 @@ REFUSED = {
     "inner quote before a comma": "{'a': 'it's, well, fine'}",
     "text before": 'Sure: {"a": 1,}',
     "a second object": '{"a": 1}{"b": 2}',
+    "text behind a brace too many": '{"a": 1}}, "b": 2',
     "wrong bracket": '{"a": [1, 2}',
     "double comma": "[1,,2]",
     "unterminated string": '{"a": "b',

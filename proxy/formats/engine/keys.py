@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-NAMES: Final = ("name", "tool", "tool_name", "function", "function_name", "action")
+NAMES: Final = ("name", "tool", "tool_name", "function", "function_name", "action", "recipient_name")
 """Keys of a call's name, besides those of the syntax."""
 
 ARGUMENTS: Final = (
@@ -24,6 +24,9 @@ ARGUMENTS: Final = (
 
 WRAPPERS: Final = ("function", "function_call", "tool_call")
 """Keys whose value is an object with the call itself."""
+
+LISTINGS: Final = ("tool_calls", "tool_uses", "function_calls")
+"""Keys whose value is a list of calls."""
 
 METADATA: Final = frozenset(("id", "type", "call_id", "tool_call_id", "index"))
 """Keys that are neither the call's name nor its arguments."""

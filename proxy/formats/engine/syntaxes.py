@@ -109,15 +109,18 @@ _WRONG_CLOSERS: Final = ("\n</param>", "\n</arg>", "\n</arg_value>")
 def function_tags(base: int, *ends: Branch) -> tuple[Node, ...]:
     """Returns the nodes after `<function=`: the name, `<parameter=KEY>VALUE</parameter>` for each argument or all of
     them in one JSON object, `</function>`, and the `ends` of the block; or `/>` right after the name. Models omit
-    `</parameter>`, and write `<parameter name=` like other families, also with the value as an attribute."""
+    `</parameter>` or `</function>`, and write `<parameter name=` like other families, also with the value as an
+    attribute."""
     values, *attributes = _attribute("parameter", base + 8, base + 7)
+    end = Branch(literal="</function>", then=base + 5)
+    early = tuple(replace(other, slip=True) for other in ends if other.literal not in ("", end.literal))
     keys = tuple(
         Branch(literal=f"<parameter{sign}", read="word", field="key", then=base + 3) for sign in ("=", " name=")
     )
     return (
         (Branch(read="word", field="name", then=base + 1),),
         (Branch(literal=">", then=base + 2), Branch(literal="/>", then=base + 5)),
-        (*keys, Branch(literal="</function>", then=base + 5), Branch(read="object", field="arguments", then=base + 6)),
+        (*keys, end, Branch(read="object", field="arguments", then=base + 6)),
         (Branch(literal=">", read="text", field="value", then=base + 4), *values),
         (
             Branch(literal="</parameter>", then=base + 7),
@@ -126,8 +129,8 @@ def function_tags(base: int, *ends: Branch) -> tuple[Node, ...]:
             *(Branch(literal=closer, then=base + 7, slip=True) for closer in _WRONG_CLOSERS),
         ),
         ends,
-        (Branch(literal="</function>", then=base + 5),),
-        (*keys, Branch(literal="</function>", then=base + 5)),
+        (end,),
+        (*keys, end, *early),
         *attributes,
     )
 

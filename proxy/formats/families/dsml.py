@@ -3,7 +3,8 @@
 V3.2, V4 and V4.1 have different words for the section; V4.1 writes a space after the bar in every tag. Models and
 servers also write the bars doubled, in ASCII, or with blanks, and V4 puts `r:` before the words of opening tags. Every
 format reads all variants of its prefix: after the prefix, an opening tag is read bar by bar. A call without a section
-counts too.
+counts too. A value's or a call's closing tag without the prefix is read as well, not one after the other, and a
+section's where a call's is missing.
 """
 
 from __future__ import annotations
@@ -72,8 +73,15 @@ def _body(prefix: str, bars: Mapping[str, Sequence[str]]) -> tuple[Node, ...]:
     def closers(word: str, then: str) -> tuple[_Step, ...]:
         return tuple((Branch(literal=f"</{a}{prefix}{z}{word}>"), then) for a in bars for z in bars[a])
 
+    def plain(word: str, then: str) -> _Step:
+        return Branch(literal=f"</{word}>", slip=True), then
+
     sections = tuple(Branch(literal=word) for word in _SECTIONS)
     invoke = (Branch(literal="invoke name="), "name")
+    ends = (
+        *closers("invoke", ""),
+        *(end for word in ("tool_call", "tool_calls", "calls") for end in closers(word, "")),
+    )
     key = (Branch(literal="parameter name=", read="word", field="key"), "value")
     return _placed(
         {
@@ -90,9 +98,10 @@ def _body(prefix: str, bars: Mapping[str, Sequence[str]]) -> tuple[Node, ...]:
             ),
             **_tag("key", key, invoke),  # another call, if the closer of this one is missing
             "value": ((Branch(literal=">", read="text", field="value"), "ended"),),
-            "ended": closers("parameter", "more"),
-            "more": (*tags("", "key"), *closers("invoke", "")),
-            "last": closers("invoke", ""),
+            "ended": (*closers("parameter", "more"), plain("parameter", "slipped")),
+            "more": (*tags("", "key"), *ends, plain("invoke", "")),
+            "slipped": (*tags("", "key"), *ends),
+            "last": (*ends, plain("invoke", "")),
         }
     )
 

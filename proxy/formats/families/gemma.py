@@ -56,7 +56,7 @@ def _call(*ends: str) -> tuple[Node, ...]:
             Branch(read="name", field="name", then=1),
         ),
         (Branch(read="braces", field="arguments", then=2),),
-        (*(Branch(literal=end) for end in ends), DONE),
+        (*(Branch(literal=end) for end in ends), *(Branch(literal=f"}}{end}", slip=True) for end in ends), DONE),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
+from ...scan._grammar import BlockSyntax, Branch, Grammar, Node, wrong_closers
 from ..base import VERBATIM, Models, make_format
 from ..engine.layout import Layout, Tagged
 from ..engine.syntaxes import DONE, opened_by, pairs, section
@@ -35,6 +35,7 @@ def _syntax(tag: str, *prefixes: str) -> BlockSyntax:
     """Returns the syntax of a name and pairs, whose tags are `key` and `value` after one of the `prefixes`. GLM 5.3
     also writes all arguments as one JSON object, perhaps after a `>`, and a value's closer right after the name."""
     end = Branch(literal=f"</{tag}>")
+    wrong = wrong_closers(end.literal)
     over, braces, row = 2, 3, 4
     firsts = [(row + 5 * number, f"{prefix}key", f"{prefix}value") for number, prefix in enumerate(prefixes)]
     nodes: list[Node] = [
@@ -46,7 +47,7 @@ def _syntax(tag: str, *prefixes: str) -> BlockSyntax:
             Branch(literal=">", then=braces),
             Branch(read="object", field="arguments", then=over),
         ),
-        (end, DONE),
+        (end, *wrong, DONE),
         (Branch(read="object", field="arguments", then=over),),
     ]
     for base, key, value in firsts:
@@ -55,11 +56,11 @@ def _syntax(tag: str, *prefixes: str) -> BlockSyntax:
             (Branch(literal=f"<{value}>", read="text", field="value", then=base + 2),),
             (
                 Branch(literal=f"</{value}>", then=base + 4),
-                Branch(literal=f"</{key}>", then=base + 4, slip=True),
+                *(Branch(literal=f"</{word}>", then=base + 4, slip=True) for word in (key, "parameter", "value")),
                 *(Branch(literal=f"{line}</{tag}>", then=base + 3) for line in ("", "\n")),  # some leave out the last
             ),
             (),
-            (Branch(literal=f"<{key}>", read="word", field="key", then=base), end),
+            (Branch(literal=f"<{key}>", read="word", field="key", then=base), end, *wrong),
         ]
     return BlockSyntax(opener=f"<{tag}>", closer=f"</{tag}>", body=tuple(nodes))
 

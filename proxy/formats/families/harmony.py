@@ -35,7 +35,10 @@ def _call(base: int) -> tuple[Node, ...]:
             Branch(literal="<|message|>", read="object", field="arguments", then=base + 4),
         ),
         (Branch(literal="<|message|>", read="object", field="arguments", then=base + 4),),
-        (Branch(literal="<|call|>"), Branch(literal="<|end|>"), DONE),
+        (
+            *(Branch(literal=f"{slip}{end}", slip=bool(slip)) for end in ("<|call|>", "<|end|>") for slip in ("", "}")),
+            DONE,
+        ),
     )
 
 

@@ -97,7 +97,8 @@ def _list(opener: str, closer: str = "", key: str = "arguments", name: str = "na
 # Llama 3.1 to 3.3: the whole answer is one object, or several separated by semicolons; or they follow a tag.
 _SEVERAL: Final = (
     (Branch(read="object", field="call", then=1),),
-    (Branch(literal=";", read="object", field="call", then=1), DONE),
+    (Branch(literal=";", read="object", field="call", then=1), Branch(literal="}", then=2, slip=True), DONE),
+    (DONE,),
 )
 _LLAMA3: Final = BlockSyntax(
     opener="",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...scan._grammar import BlockSyntax, Branch, Grammar
+from ...scan._grammar import BlockSyntax, Branch, Grammar, wrong_closers
 from ..base import VERBATIM, Models, make_format
 from ..engine.layout import Layout, Tagged
 from ..engine.listing import elements
@@ -43,7 +43,10 @@ def _syntax(opener: str, closer: str, *, framed: bool = True) -> BlockSyntax:
         opener=opener,
         closer=closer,
         framed=framed,
-        body=((Branch(literal="<function=", then=1),), *function_tags(1, Branch(literal=closer))),
+        body=(
+            (Branch(literal="<function=", then=1),),
+            *function_tags(1, Branch(literal=closer), *wrong_closers(closer)),
+        ),
     )
 
 

@@ -15,8 +15,9 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
+from ...scan.first_key import ROLE, THOUGHTS
 from ..base import ToolFormat, families
-from ..engine.keys import ARGUMENTS, METADATA, NAMES, WRAPPERS
+from ..engine.keys import ARGUMENTS, LISTINGS, METADATA, NAMES, WRAPPERS
 from ..engine.syntaxes import elements, framing, section
 from ..families import hermes
 from .slips import SLIPS
@@ -33,7 +34,7 @@ RECOVERED: Final = "recovered"
 FAMILIES: Final[tuple[ToolFormat, ...]] = tuple(family for family in families() if family.elsewhere)
 """The formats whose calls are recognised. Where two have the same form, the first one is used."""
 
-_KEYS: Final = tuple(dict.fromkeys((*NAMES, *ARGUMENTS, *WRAPPERS, "tool_calls", "thought", *sorted(METADATA))))
+_KEYS: Final = tuple(dict.fromkeys((*NAMES, *ARGUMENTS, *WRAPPERS, *LISTINGS, *THOUGHTS, ROLE, *sorted(METADATA))))
 """The possible first keys of an object that is a call."""
 
 
@@ -56,8 +57,12 @@ _CLOSER: Final = "</tool_call>"
 """A closer whose opener the model or the server omitted."""
 
 
+_BRACE: Final = "}"
+"""One brace more than was opened, behind an object."""
+
+
 def _ends(then: int, *further: str) -> tuple[Branch, ...]:
-    return (*(Branch(literal=literal, then=then) for literal in (*_STOP_TOKENS, *further)), _END)
+    return (*(Branch(literal=literal, then=then) for literal in (*_STOP_TOKENS, _BRACE, *further)), _END)
 
 
 def _bare() -> tuple[Node, ...]:
@@ -92,7 +97,7 @@ _FENCED: Final = replace(
     body=(
         (Branch(literal="```", read="word", then=1),),
         (Branch(literal="\n", then=2),),
-        *_printed(2, Branch(literal="```", then=4), _END),
+        *_printed(2, Branch(literal="```", then=4), Branch(literal=_BRACE, then=3), _END),
         (Branch(literal="```", read="word", then=1), _END),
     ),
     family=FENCE,
@@ -162,7 +167,8 @@ _BEHIND: Final = (
             *("<|endoftext|>", "<|end_of_text|>", "<|end_of_turn|>", "<|END_OF_TURN_TOKEN|>", "<|end_of_msg|>"),
             *("<turn|>", "<end_of_turn>", "<eos>", "<tool_call|>", "<|tool_response>", "<|tool_call_end|>"),
             *("<|/tool_call|>", "<|tool_calls_section_end|>", "<｜end▁of▁sentence｜>", "<|observation|>", "<|user|>"),
-            *("[/TOOL_CALLS]", "[END_TOOL_REQUEST]", "[e~["),
+            *("<|assistant_end|>", "<|hy_eos|>", "<|role_end|>", "<|end_of_sentence|>", "<|im:end|>", "<seed:eos>"),
+            *("[/TOOL_CALLS]", "[END_TOOL_REQUEST]", "[e~[", "[|endofturn|]"),
         )
     ),
 )

@@ -25,7 +25,7 @@ cdef class Quoting:
     cdef void _forget_line(self) noexcept
 
 
-@cython.locals(near=Py_ssize_t, size=Py_ssize_t, stop=Py_ssize_t, found=Py_ssize_t)
+@cython.locals(near=Py_ssize_t, size=Py_ssize_t, stop=Py_ssize_t, found=Py_ssize_t, byte=cython.uchar)
 cdef Py_ssize_t _next_mark(const unsigned char *buf, Py_ssize_t at, Py_ssize_t end, bint ends) noexcept
 cdef bint _is_word(unsigned char byte) noexcept
 @cython.locals(line=Py_ssize_t)

@@ -48,7 +48,8 @@ def begins_with(before: int, byte: int) -> int:
 
 class Quoting:
     """Tells whether the text read so far ends in inline code (`span`: its number of backticks), in a fence (`fence`:
-    its number of backticks or tildes, which `fence_mark` tells) or in a `string`. `active`: also text without marks must be read."""
+    its number of backticks or tildes, which `fence_mark` tells) or in a `string`. `active`: also text without marks
+    must be read."""
 
     __slots__ = ("_begins", "_line", "_mark", "_run", "active", "fence", "fence_mark", "span", "string")
 
@@ -139,7 +140,8 @@ def _next_mark(buf: bytes, at: int, end: int, ends: bool) -> int:
     else `end`."""
     near = min(end, at + _BRIEF)
     while at < near:
-        if buf[at] in b'`~"' or (ends and buf[at] == ord("\n")):
+        byte = buf[at]
+        if byte == ord('"') or byte == ord("`") or byte == ord("~") or (ends and byte == ord("\n")):
             return at
         at += 1
     size = _BRIEF  # growing, so that no search goes much further than its result
