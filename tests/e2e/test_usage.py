@@ -188,15 +188,6 @@ async def test_without_tools_the_servers_bytes_pass() -> None:
     assert "x-usage-source" not in whole.headers
 
 
-async def test_without_tools_but_in_the_gateways_words() -> None:
-    """Its own words ask for the counts."""
-    config = {"defaults": {"usage": {"source": "estimate"}}}
-    async with gateway_before(list(map(counting, WHEN)), **config) as (server, _):
-        for when in WHEN:
-            frames = [one for one in (await post(server, BODY)).frames() if isinstance(one, dict)]
-            assert not any("usage" in one or one["choices"] == [] for one in frames), when
-
-
 async def test_the_name_of_a_call_is_generated_as_well() -> None:
     estimator = Estimator("bytes")
     counting = TokenCounting(estimator, ModelRequest("m", ()), always=False, server=None)
