@@ -68,15 +68,6 @@ def outline(answer: WireAnswer) -> Any:
     return re.sub(r'"(id|call_id|\w*created\w*|completed_at)":("[^"]*"|\d+)', "", answer.body.decode())
 
 
-async def test_an_answer_has_an_id_and_a_usage_of_its_own():
-    ask = Asked(CALL)
-    first, second = (await ask({**CHAT_BODY, "tools": TOOLS})).json(), (await ask({**CHAT_BODY, "tools": TOOLS})).json()
-    assert first["id"] != second["id"]
-    assert first["usage"] == second["usage"]
-    assert first["usage"]["total_tokens"] == 12
-    assert first["choices"] == second["choices"]
-
-
 LOOKED = {
     "role": "assistant",
     "tool_calls": [{"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}],
@@ -104,13 +95,6 @@ async def test_whatever_differs_is_another_request():
         assert (await ask({**CHAT_BODY, **body})).headers["x-cache"] == "miss", body
     assert ask.times == len(DIFFERENT)
     assert (await ask({**CHAT_BODY, **DIFFERENT[0]})).headers["x-cache"] == "hit"
-
-
-async def test_how_it_is_spelled_does_not_matter():
-    ask = Asked()
-    await ask(CHAT_BODY)
-    raw = b'{ "temperature" : 0.0 , "model":"scripted","messages":[{"content":"\\u0068i","role":"user"}]}'
-    assert (await ask(raw)).headers["x-cache"] == "hit"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("body", [{}, {"temperature": 0.1}, {"seed": 1}], ids=str)

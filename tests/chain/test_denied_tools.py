@@ -44,13 +44,6 @@ async def test_no_spelling_of_a_denied_name_is_called(offered: bool, stream: boo
     assert all(f"/{number}/" in text for number, name in enumerate(SPELLED) if offered or name not in NEAR)
 
 
-@STREAMED
-async def test_a_call_without_any_tools_of_the_client(stream: bool) -> None:
-    body = {"messages": ASK["messages"], "stream": stream}
-    answer = await filtered(body, DENY, {"calls": [{"name": "delete_file", "arguments": {}}]})
-    assert '"tool_calls"' not in answer.body.decode()
-
-
 async def test_a_neighbour_of_a_denied_name_that_is_on_offer_is_called() -> None:
     tools = [{"type": "function", "function": {"name": name}} for name in ("delete_file", "elete_file")]
     answer = await filtered({**ASK, "tools": tools}, DENY, {"calls": [{"name": "elete_file", "arguments": {}}]})

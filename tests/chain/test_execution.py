@@ -25,8 +25,6 @@ from toolwire.middlewares.execution import _with_tools
 from toolwire.model import ModelRequest, Text, ToolResult, ToolSpec, ToolUse
 from toolwire.pipeline.exchange.permission import NOTHING_FORBIDDEN
 from toolwire.pipeline.exchange.tool_memory import is_marked
-from toolwire.servertools.folder import ToolFolder
-from toolwire.servertools.source import CallState, Enter, Result, Tools
 from toolwire.testing import WireAnswer, run_chain
 
 MODULE = """
@@ -42,7 +40,6 @@ def handle_tool_call(tool_name, tool_input):
     return str(tool_input["a"] + tool_input["b"])
 """
 USER: Sequence[Any] = [{"role": "user", "content": "hi"}]
-STRICT = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 LOOK: dict[str, Any] = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
 
@@ -191,12 +188,6 @@ async def test_at_a_limit_the_answer_ends_as_it_stands(
         assert prompt(answer.requests[-1]).count(told(mode, "3")) == runs
 
 
-async def test_a_stream_that_has_said_nothing_has_the_header_too(config: Any) -> None:
-    answer = await ask(config(tool_loop={"max_iterations": 2}), [block("add", a=1, b=2)], {"stream": True})
-    assert (content(answer), reason(answer)) == ("", "stop")
-    assert answer.headers["x-tool-loop"] == "limit"
-
-
 async def test_more_calls_in_one_answer_than_are_left_are_not_run(config: Any) -> None:
     script = [turn("prompt", "", ADD), turn("prompt", "So.", ADD, ADD)]
     answer = await ask(config(tool_loop={"max_calls": 2}), script)
@@ -223,14 +214,6 @@ async def test_a_client_of_responses_says_how_many_calls_may_be_run(
     assert "x-tool-loop" not in answer.headers
 
 
-async def test_the_clients_own_calls_are_not_counted(config: Any) -> None:
-    script = [turn("native", "", ADD), turn("native", "", ADD, ("look", {}), ("look", {}))]
-    tool = {"type": "function", "name": "look", "parameters": {"type": "object"}}
-    body = {"input": "hi", "max_tool_calls": 1, "tools": [tool]}
-    answer = await run_chain(config(mode="native"), body, replies=script, path="/v1/responses")
-    assert [item["name"] for item in answer.json()["output"]] == ["look", "look"]
-
-
 # --- choices --------------------------------------------------------------------------------------------------------
 
 
@@ -249,14 +232,6 @@ async def test_a_demand_holds_until_a_tool_was_called(config: Any, mode: str, re
     assert demanded[:2] == [True, True]
     assert not any(demanded[2:])
     assert ["was not accepted" in prompt(request) for request in answer.requests].count(True) == (not unknown)
-
-
-async def test_a_tool_of_the_gateway_may_be_named(config: Any) -> None:
-    choice = {"type": "function", "function": {"name": "add"}}
-    answer = await ask(config(), [turn("prompt", "", ADD), "So."], {"tool_choice": choice})
-    assert content(answer) == "So."
-    other = await ask(config(), ["x"], {"tool_choice": {"type": "function", "function": {"name": "adds"}}})
-    assert (other.status, other.json()["error"]["code"]) == (400, "invalid_tool_choice")
 
 
 @modes
@@ -328,13 +303,6 @@ async def test_without_tools_of_the_client_an_unknown_call_is_the_gateways(
     assert len(answer.requests) == 3
 
 
-async def test_hosted_tools_of_the_client_change_nothing(config: Any) -> None:
-    body = {"input": "hi", "tools": [{"type": "web_search"}], "store": False}
-    answer = await run_chain(config(), body, replies=[turn("prompt", "", ("nothing", {})), "So."], path="/v1/responses")
-    assert [item["type"] for item in answer.json()["output"]] == ["message"]
-    assert "Error: Unknown tool: nothing" in prompt(answer.requests[1])
-
-
 @both
 async def test_who_sees_calls_sees_that_one_too(config: Any, stream: bool) -> None:
     """And its result."""
@@ -358,29 +326,6 @@ async def test_what_may_not_be_called_is_not_run(config: Any, mode: str, choice:
     assert content(answer) == "So."
     assert told(mode, "Error: Unknown tool: add") in prompt(answer.requests[1])
     assert answer.requests[1].tool_choice.mode == "auto" or choice == "named" or mode == "prompt"
-
-
-class Odd:
-    """A source that would run whatever it is asked for."""
-
-    def __init__(self) -> None:
-        self.ran: list[str] = []
-
-    async def run(self, use: ToolUse, limit_s: float, enter: Enter) -> Result:
-        enter(CallState.TOOL_CALL_INITIATED)
-        self.ran.append(use.name)
-        return Result("done")
-
-
-async def test_a_source_is_asked_for_its_own_tools_only(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    odd = Odd()
-    made = Tools(ToolSet([ToolSpec("odd", "Odd.", {"type": "object"}, strict=True, server=True)]), odd.run)
-    monkeypatch.setattr(ToolFolder, "tools", property(lambda self: made, lambda self, value: None), raising=False)
-    script = [turn("prompt", "", ("odd", {}), ("add", {}), ("other", {})), "So."]
-    answer = await ask(config(), script)
-    assert (content(answer), odd.ran) == ("So.", ["odd"])
-    shown = prompt(answer.requests[1])
-    assert [shown.count(told("prompt", text)) for text in ("done", "Error: Unknown tool: add")] == [1, 1]
 
 
 @both

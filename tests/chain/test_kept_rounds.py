@@ -9,7 +9,6 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,7 +33,6 @@ BIG = {"a": 70_000_000_000, "b": 1}
 BIGGER = {"a": 80_000_000_000, "b": 1}
 """Their sums stand in no id."""
 LOOK_TOOL = {"type": "function", **LOOK["function"]}
-both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
 def without_ids(value: Any) -> str:
@@ -211,38 +209,11 @@ async def test_results_are_there_again_when_a_client_of_chat_goes_on(
         assert [g.shown.count(text) for text in ("Round 0.", "Round 1.", "a tree")] == [1, 1, 2]
 
 
-@both
-async def test_what_the_client_sees_is_not_kept_twice(gate: Any, stream: bool) -> None:
-    async with gate([turn("prompt", "", ADD), "It is 3.", "Bye."], expose_server_tools=True) as g:
-        first = await g.ask(input="Good morning.", stream=stream)
-        assert len(first["output"]) == 3
-        await g.ask(input="bye", previous_response_id=first["id"])
-        places(g.shown, told("prompt", "3"), "It is 3.", "bye")
-
-
 @pytest.mark.parametrize("limit", [{"max_iterations": 2}, {"max_calls": 1}])
 async def test_at_a_limit_what_was_run_is_kept(gate: Any, limit: Any) -> None:
     async with gate([turn("prompt", "One.", ADD), turn("prompt", "Two.", ADD), "Bye."], tool_loop=limit) as g:
         first = await g.ask(input="Good morning.")
         assert first["output"][0]["content"][0]["text"] == "One.\n\nTwo."
-        await g.ask(input="bye", previous_response_id=first["id"])
-        places(g.shown, told("prompt", "3"), "One.", "bye")
-
-
-async def test_when_the_time_is_up_what_was_run_is_kept(gate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(toolwire.middlewares.execution, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    run = toolwire.middlewares.execution.Loop._execute
-
-    async def slowly(self: Any, *calls: Any) -> Any:
-        results = await run(self, *calls)
-        now[0] += 1000.0
-        return results
-
-    monkeypatch.setattr(toolwire.middlewares.execution.Loop, "_execute", slowly)
-    async with gate([turn("prompt", "One.", ADD), "Bye."]) as g:
-        first = await g.ask(input="Good morning.")
-        assert len(g.backend.requests) == 1
         await g.ask(input="bye", previous_response_id=first["id"])
         places(g.shown, told("prompt", "3"), "One.", "bye")
 

@@ -243,7 +243,7 @@ def answers(draw: st.DrawFn) -> tuple[str, list[str], list[str]]:
     return text, draw(cuts(text)), [text[i : i + size] for i in range(0, len(text), size)]
 
 
-@examples(0.5)
+@examples(0.3)
 @given(
     answer=answers(),
     options=st.sampled_from(list(OPTIONS)),
@@ -273,7 +273,7 @@ def test_streamed_or_not_is_the_same_answer(
         assert len(whole.calls) <= 1
 
 
-@examples(0.5)
+@examples(0.3)
 @given(
     answer=answers(),
     without=st.sampled_from([{}, {"tools": []}, {"tools": None}, {"tools": TOOLS, "tool_choice": "none"}]),

@@ -62,16 +62,6 @@ async def test_a_near_miss_is_asked_again(near: Any, way: Any, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("path", "stream", "chunk"), [(CHAT, False, 1), (CHAT, True, 1), (CHAT, True, 1000), (RESPONSES, True, 7)]
-)
-async def test_the_last_answer_is_given_as_ever(path: str, stream: bool, chunk: int) -> None:
-    turns = [{"text": UNREADABLE, "usage": USED}, {"text": f"{UNKNOWN} so", "usage": USED, "chunk": chunk}]
-    seen, backend = await ask(turns, path, stream=stream, **SOFT)
-    assert (seen.text, seen.calls, seen.usage) == (f"{UNKNOWN} so", [], (20, 6))
-    assert len(backend.requests) == 2
-
-
-@pytest.mark.parametrize(
     ("options", "times", "stream"), [({"reask": 0}, 1, True), ({}, 2, False), ({"reask": 3}, 4, True)]
 )
 async def test_how_often(stream: bool, options: Any, times: int) -> None:

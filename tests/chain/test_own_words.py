@@ -131,13 +131,6 @@ def test_it_says_what_it_needs(plugins: Registries) -> None:
     assert caught.value.problems == (said,)
 
 
-def test_wrong_options_are_one_mistake(plugins: Registries) -> None:
-    with pytest.raises(ConfigError) as caught:
-        check_names(config({"use": "loud", "options": {"wrod": "x"}}, "forwarding"), plugins)
-    (problem,) = caught.value.problems
-    assert problem.startswith("chain[0].options.wrod: unknown key, did you mean 'word'?")
-
-
 def test_what_an_operator_should_know(plugins: Registries) -> None:
     assert "somebody is loud" in start_notes(config(loud("hey"), *DEFAULT_CHAIN), plugins)
     assert "somebody is loud" not in start_notes(config(), plugins)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-import logging
 from collections.abc import AsyncIterable, Awaitable, Callable
 from typing import Any
 
@@ -24,7 +23,6 @@ USER = [{"role": "user", "content": "hi"}]
 TOOLS = [{"type": "function", "function": {"name": "look"}}]
 CALL = 'Yes. <tool_call>{"name":"look","arguments":"{}"}</tool_call>'
 PROMPT = ["validation", "output_format", "arguments", "transformation", "injection"]
-CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 
 
 async def ask(middleware: Any, body: dict[str, Any] | None = None, **options: Any) -> WireAnswer:
@@ -120,19 +118,6 @@ FORMS = {
 async def test_it_may_have_any_form_that_aiohttp_calls(form: str) -> None:
     answer = await ask(FORMS[form])
     assert (answer.status, answer.headers["X-Seen"], text_of(answer)) == (200, "yes", "hello")
-
-
-async def test_it_is_found_by_dotted_path_with_options_and_of_an_object() -> None:
-    from toolwire.config import MiddlewareConfig
-
-    here = "tests.chain.plain_examples"
-    chain = [
-        f"{here}:undecorated",
-        f"{here}:CHECK.run",
-        MiddlewareConfig(use=f"{here}:marking", options={"name": "X-Mark"}),
-    ]
-    answer = await ask(chain)
-    assert [answer.headers[name] for name in ("X-Undecorated", "X-Check", "X-Mark")] == ["yes"] * 3
 
 
 async def old_style(app: web.Application, handler: Handler) -> Any:
@@ -236,25 +221,6 @@ async def test_the_body_can_be_read_before_and_after(name: str) -> None:
     assert (answer.status, text_of(answer)) == (200, "hello")
     assert seen == [raw] * 6
     assert answer.requests[0].messages[-1].text == said
-
-
-async def test_what_a_request_knows_and_keeps() -> None:
-    key = web.RequestKey("key", str)
-
-    async def outer(request: web.Request, handler: Handler) -> web.StreamResponse:
-        request[key] = "kept"
-        return await handler(request.clone(scheme="https", remote="192.0.2.1"))
-
-    async def inner(request: web.Request, handler: Handler) -> web.StreamResponse:
-        assert (request[key], request.scheme, request.remote) == ("kept", "https", "192.0.2.1")
-        assert (request.method, request.content_type) == ("POST", "application/json")
-        assert request.match_info.route.resource is not None
-        assert request.match_info.route.resource.canonical == CHAT
-        assert request.app is request.match_info.apps[0]
-        assert not await request.post()
-        return await undecorated(request, handler)
-
-    assert (await ask([outer, inner])).headers["X-Seen"] == "yes"
 
 
 def replace_bytes(request: web.Request, body: bytes) -> web.Request:
@@ -429,22 +395,6 @@ async def test_a_body_that_was_replaced_is_what_everybody_gets(change: Any) -> N
     assert text_of(await ask([replacing, replacing, replacing])) == "hello!!!"
 
 
-async def test_a_form_of_its_own_ends_the_way() -> None:
-    """No reply any more, so nobody further out is bothered with it."""
-
-    class Watching(Middleware):
-        async def on_reply(self, exchange: Any, reply: Any) -> Any:
-            raise AssertionError("there is none")
-
-    def wrap(response: Any) -> None:
-        response.body = json.dumps({"data": json.loads(response.body)}).encode()
-        response.set_cookie("a", "b")
-
-    answer = await ask([Watching, with_answer(wrap)])
-    assert answer.json()["data"]["choices"][0]["message"]["content"] == "hello"
-    assert answer.headers["Set-Cookie"] == "a=b; Path=/"
-
-
 @every("stream", [False, True])
 async def test_the_head_is_set_on_both_kinds_of_answers(stream: bool) -> None:
     def dress(response: Any) -> None:
@@ -467,17 +417,6 @@ async def test_the_head_is_set_on_both_kinds_of_answers(stream: bool) -> None:
     assert len(answer.headers.getall("Set-Cookie")) == 2  # type: ignore[attr-defined]
     assert answer.headers["Content-Encoding"] == "gzip"
     assert text_of(answer) == "hello"  # the client has unpacked it
-
-
-@every("stream", [False, True])
-async def test_it_may_prepare_the_answer_itself(stream: bool) -> None:
-    async def preparing(request: web.Request, handler: Handler) -> web.StreamResponse:
-        response = await undecorated(request, handler)
-        await response.prepare(request)
-        return response
-
-    answer = await ask(preparing, {"stream": stream})
-    assert (answer.status, answer.headers["X-Seen"], text_of(answer)) == (200, "yes", "hello")
 
 
 async def test_a_stream_has_no_text_and_says_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
@@ -531,90 +470,3 @@ async def test_an_error_is_what_aiohttp_would_raise_and_what_it_was(status: int,
         assert error.message == answer.json()["error"]["message"]
     assert (answer.status, answer.headers["X-Caught"]) == (status, str(status))
     assert answer.headers["Set-Cookie"] == "caught=yes; Path=/"
-
-
-@pytest.mark.parametrize("returned", [False, True], ids=["raised", "returned"])
-async def test_the_error_may_be_answered_otherwise(returned: bool, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "toolwire.access")
-
-    async def catching(request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            return await handler(request)
-        except web.HTTPException as error:
-            if returned:
-                return error
-            return web.json_response({"mine": error.status}, status=error.status)
-
-    answer = await ask(catching, {"tool_choice": "required"})
-    assert answer.status == 400
-    assert answer.json().get("mine") == (None if returned else 400)
-    assert caplog.records[-1].fields["code"] == "invalid_tool_choice"  # type: ignore[attr-defined]
-
-
-@every("status", [401, 418, 503])
-async def test_it_may_raise_an_http_error(status: int) -> None:
-    async def refusing(request: web.Request, handler: Handler) -> web.StreamResponse:
-        class Refused(web.HTTPException):
-            status_code = status
-
-        raise Refused(text="No.", headers={"X-Why": "because"})
-
-    answer = await ask([undecorated, refusing])
-    assert (answer.status, answer.json()["error"]["message"], answer.headers["X-Why"]) == (status, "No.", "because")
-
-
-async def test_the_head_of_a_stream_that_fails_at_its_first_event_is_kept() -> None:
-    """The status is known only then, and the middleware has returned by then."""
-
-    def dress(response: Any) -> None:
-        response.headers["Access-Control-Allow-Origin"] = "https://chat.example"
-        response.set_cookie("a", "b")
-
-    class Failing(Middleware):
-        def declare(self, exchange: Any, reply: Reply) -> None:
-            def fail(event: Any) -> Any:
-                raise BackendFault("It broke.")
-
-            from toolwire.events import Kind
-
-            reply.map(fail, Kind.EDGES)
-
-    answer = await ask([with_answer(dress), Failing], {"stream": True})
-    assert (answer.status, answer.headers["Content-Type"]) == (502, "application/json")
-    assert answer.headers["Access-Control-Allow-Origin"] == "https://chat.example"
-    assert answer.headers["Set-Cookie"] == "a=b; Path=/"
-
-
-# --- Responses, and the gateway's own state -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("outside", [True, False], ids=["outside", "inside"])
-async def test_a_conversation_is_kept_whatever_was_made_of_the_answer(outside: bool) -> None:
-    from aiohttp.test_utils import TestClient, TestServer
-
-    from toolwire.app import create_app
-    from toolwire.config import DEFAULT_CHAIN
-    from toolwire.configuration.settings import load
-
-    here = "tests.chain.plain_examples:shouting"
-    at = DEFAULT_CHAIN.index("conversation") + (0 if outside else 1)
-    config = load(
-        None,
-        env={},
-        overrides={
-            "store": {"kind": "memory"},
-            "chain": [*DEFAULT_CHAIN[:at], here, *DEFAULT_CHAIN[at:]],
-            "backends": {"mock": {"kind": "mock", "script": ["hello", "again"]}},
-        },
-    )
-    async with TestClient(TestServer(create_app(config))) as client:
-
-        async def post(**body: Any) -> Any:
-            async with client.post(RESPONSES, json={"model": "m", **body}) as response:
-                assert response.status == 200, await response.text()
-                return await response.json()
-
-        first = await post(input="hi")
-        assert first["output"][0]["content"][0]["text"] == "HELLO"
-        second = await post(input="more", previous_response_id=first["id"])
-        assert second["output"][0]["content"][0]["text"] == "AGAIN"

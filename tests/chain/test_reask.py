@@ -141,13 +141,6 @@ async def test_every_attempt_is_told_of_those_before(path: str, stream: bool, mo
     assert "not on offer" in then
 
 
-@IN_PAIRS
-async def test_the_last_failure_is_a_failure(path: str, stream: bool, mode: str) -> None:
-    seen, backend = await ask([calls(mode, BAD)], path, stream=stream, mode=mode, reask=2)
-    assert (seen.status, seen.error) == (500, "invalid_tool_arguments")
-    assert len(backend.requests) == 3
-
-
 @PATHS
 @WAYS
 async def test_a_failure_that_would_be_text_is_asked_again(path: str, stream: bool) -> None:
@@ -218,27 +211,12 @@ async def test_the_log_says_what_would_make_the_model_call(caplog: pytest.LogCap
         assert remedy in line
 
 
-async def test_a_strict_failure_is_none_of_choice_miss() -> None:
-    seen, backend = await ask([calls("prompt", BAD)], CHAT, stream=False, mode="prompt")
-    assert (seen.error, len(backend.requests)) == ("invalid_tool_arguments", 1)
-
-
 @WAYS
 async def test_a_server_that_fails_fails(stream: bool) -> None:
     """A broken server is no bad answer: `retry` is about it."""
     turns = [{"text": "x", "error": {"after": 1, "status": 500}}]
     seen, backend = await ask(turns, CHAT, stream=stream, mode="prompt", reask=3, retry={"attempts": 1})
     assert (seen.status, seen.error, len(backend.requests)) == (502, "upstream_error", 1)
-
-
-async def test_estimates_of_all_attempts_are_added_up() -> None:
-    plain = [calls("prompt", BAD) | {"usage": None}, calls("prompt", GOOD) | {"usage": None}]
-    once, _ = await ask(plain[1:], CHAT, stream=False, mode="prompt", reask=1)
-    twice, _ = await ask(plain, CHAT, stream=False, mode="prompt", reask=1)
-    assert once.usage is not None
-    assert twice.usage is not None
-    assert twice.usage[0] > 2 * once.usage[0]
-    assert twice.usage[1] > once.usage[1]
 
 
 async def test_what_was_thrown_away_is_not_counted_as_given(caplog: pytest.LogCaptureFixture) -> None:

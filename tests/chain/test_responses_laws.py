@@ -93,7 +93,7 @@ def stream_outcome(ask: Ask, answer: WireAnswer, *, schemas: bool = False) -> Ou
     return outcome(streamed.resource)
 
 
-@examples(0.5)
+@examples(0.3)
 @given(
     answer=answers(),
     route=st.sampled_from(list(ROUTES)),
@@ -126,7 +126,7 @@ def test_streamed_or_not_is_the_same_answer(
         assert sum(line[0] in ("call", "custom") for line in whole.said) <= 1
 
 
-@examples(0.5)
+@examples(0.3)
 @given(text=st.text(st.characters(codec="utf-8"), max_size=40), size=st.integers(1, 5), stream=st.booleans())
 def test_raw_text_of_a_custom_tool_arrives(ask: Ask, text: str, size: int, stream: bool) -> None:
     """R8.9: character for character, whatever it holds."""

@@ -126,14 +126,6 @@ async def test_a_denied_tool_is_never_called(stream, reply, path):
     assert "path" in shown  # what the model wrote is text
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_an_allowed_tool_is_called(stream):
-    call = {"name": "read_file", "arguments": {"path": "/"}}
-    answer = await filtered({**ASK, "stream": stream}, READERS, {"calls": [call]})
-    assert '"name":"read_file"' in answer.body.decode()
-    assert '"finish_reason":"tool_calls"' in answer.body.decode()
-
-
 def test_a_filter_that_filters_nothing():
     with pytest.raises(ValueError, match="set `allow` or `deny`"):
         ToolFilterOptions()

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import pytest
 
+from tests.cases import first_and_in_turn
 from tests.e2e.conftest import CHAT, gateway_before, post
 from tests.e2e.meaning import MESSAGES, RESPONSES
 from tests.e2e.test_cut_calls import KINDS, SERVERS, WHOLE, asking
@@ -42,8 +42,7 @@ def told(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("tools", [False, True], ids=["text", "calls"])
-@pytest.mark.parametrize("path", BODIES)
-@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize(("kind", "path"), first_and_in_turn(SERVERS, BODIES))
 async def test_no_client_sees_it(kind: str, path: str, tools: bool) -> None:
     odds = [*ODD.values(), *([NO_DELTA] if kind == CHAT else [])]
 
@@ -64,30 +63,3 @@ async def test_no_client_sees_it(kind: str, path: str, tools: bool) -> None:
             got = await post(server, body, path=path)
             assert told(got.frames()) == told(first.frames()), odd
         assert await metric(server, "toolwire_left_out_total") > len(odds)
-
-
-@pytest.mark.parametrize(("kind", "place"), [(MESSAGES, "content"), (RESPONSES, "output")])
-async def test_a_whole_answer_that_passes_lists_none(kind: str, place: str) -> None:
-    """Its other bytes stay: a field that nobody knows shows that it was not written anew from what was read."""
-    text = {"type": "text", "text": "hi"}
-    message = {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed"}
-    listed = text if kind == MESSAGES else {**message, "content": [{**text, "type": "output_text", "annotations": []}]}
-    answer = {
-        "id": "x_1",
-        "model": "m",
-        "status": "completed",
-        "stop_reason": "end_turn",
-        "vendor": 1,
-        "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
-        place: [{"type": "keepalive"}, listed, {"warning": "an old model"}],
-    }
-    up_answer = Answer([orjson.dumps(answer)], headers={"Content-Type": "application/json"})
-    body = {**asking(kind, False), **({"store": False} if kind == RESPONSES else {})}
-    body.pop("tools", None)
-    body.pop("tool_choice", None)
-    async with gateway_before([up_answer], backend={"kind": KINDS[kind], "api_key": "k1"}) as (server, _):
-        got = await post(server, body, path=kind)
-        assert got.status == 200, got.body
-        assert got.json()[place] == [listed]
-        assert got.json()["vendor"] == 1
-        assert await metric(server, "toolwire_left_out_total") == 2

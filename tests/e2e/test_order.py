@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 
 from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, USER, Gateway, function, upstream_config
+from tests.e2e.conftest import CHAT, USER, function, gateway_before
 from tests.waiting import GUARD_S
-from toolwire.testing import Say, Upstream, read_frames
+from toolwire.testing import Say, read_frames
 
 TOOLS = [function("read_file", path="string"), function("list_files")]
 CALL = block("read_file", {"path": "a.txt"})
@@ -80,13 +80,12 @@ SCRIPTS: dict[str, list[tuple[str, str, int]]] = {
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-async def test_what_is_out_before_the_model_goes_on(gateway: Gateway, name: str) -> None:
+async def test_what_is_out_before_the_model_goes_on(name: str) -> None:
     """Each piece is written only after everything that the pieces before it settle has arrived."""
     script = SCRIPTS[name]
     gates = [asyncio.Event() for _ in script]
     pieces = [item for gate, (piece, *_) in zip(gates, script, strict=True) for item in (gate, piece)]
-    async with Upstream([Say(*pieces)]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+    async with gateway_before([Say(*pieces)]) as (server, _):
         gates[0].set()
         async with (
             aiohttp.ClientSession() as session,

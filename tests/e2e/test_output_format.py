@@ -9,7 +9,7 @@ import pytest
 
 from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, function, gateway_before, post
-from tests.e2e.meaning import RESPONSES
+from tests.e2e.meaning import RESPONSES, said
 from toolwire.testing import Say
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
@@ -22,17 +22,11 @@ ERROR = {"defaults": {"format_miss": "error"}}
 CALL = '<tool_call>{"name":"look","arguments":"{}"}</tool_call>'
 
 
-def text_of(api: str, answer: Any) -> str:
-    if api == RESPONSES:
-        return str(answer["output"][0]["content"][0]["text"])
-    return str(answer["choices"][0]["message"]["content"])
-
-
 @every("api", BODIES)
 async def test_a_backend_that_can_be_told_is_told(api: str) -> None:
     async with gateway_before([Say('{"n": 1}')]) as (server, upstream):
         answer = await post(server, BODIES[api], path=api)
-    assert text_of(api, answer.json()) == '{"n": 1}'
+    assert said(api, answer, False)[0] == '{"n": 1}'
     assert upstream.requests[0].json["response_format"]["json_schema"]["schema"] == SCHEMA
 
 
@@ -66,7 +60,7 @@ async def test_what_comes_is_checked(text: str, more: dict[str, Any], fits: bool
 async def test_by_default_a_miss_is_only_noticed(caplog: pytest.LogCaptureFixture) -> None:
     async with gateway_before([Say("no")]) as (server, _):
         answer = await post(server, BODIES[RESPONSES], path=RESPONSES)
-    assert text_of(RESPONSES, answer.json()) == "no"
+    assert said(RESPONSES, answer, False)[0] == "no"
     assert "does not have the requested format" in caplog.text
 
 

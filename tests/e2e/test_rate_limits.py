@@ -30,7 +30,7 @@ from toolwire.config import GatewayConfig
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.sending.delivery import ALIVE, READY
 from toolwire.ratelimit.admission import ADMISSION, ANONYMOUS
-from toolwire.ratelimit.base import Bound, LedgerUnavailable, MemoryLedger
+from toolwire.ratelimit.base import Bound, MemoryLedger
 from toolwire.registry import registries
 from toolwire.testing import Refuse, Say, Upstream, WireAnswer
 
@@ -147,17 +147,19 @@ async def test_what_does_not_count(gateway: Gateway) -> None:
 async def test_tokens_are_those_of_the_backend_else_an_estimate(stream: bool, tools: list[Any]) -> None:
     limited = {"per_key": MINUTE}
     body = {"messages": USER, "stream": stream, **({"tools": tools} if tools else {})}
-    async with Upstream([Say("hel", "lo", usage=(1000, 50)), Say("hello " * 40)]) as upstream:
-        config = upstream_config(upstream.url, rate_limits=limited, defaults={"usage": {"source": "backend"}})
-        async with serving(config) as server:
-            options = {"stream_options": {"include_usage": True}} if stream else {}
-            assert (await post(server, {**body, **options})).status == 200
-            await settled(server, 1050)
-            answer = await post(server, body)
-            estimate = await used(server, "tokens") - 1050
-            prompt = -(-len(orjson.dumps({"model": "m", **body})) // 4)
-            assert estimate == prompt + 60
-            assert answer.status == 200
+    async with gateway_before(
+        [Say("hel", "lo", usage=(1000, 50)), Say("hello " * 40)],
+        rate_limits=limited,
+        defaults={"usage": {"source": "backend"}},
+    ) as (server, _):
+        options = {"stream_options": {"include_usage": True}} if stream else {}
+        assert (await post(server, {**body, **options})).status == 200
+        await settled(server, 1050)
+        answer = await post(server, body)
+        estimate = await used(server, "tokens") - 1050
+        prompt = -(-len(orjson.dumps({"model": "m", **body})) // 4)
+        assert estimate == prompt + 60
+        assert answer.status == 200
 
 
 @WAYS
@@ -165,25 +167,23 @@ async def test_tokens_are_those_of_the_backend_else_an_estimate(stream: bool, to
 async def test_whoever_goes_away_has_used_what_was_written(path: str, body: Mapping[str, Any], stream: bool) -> None:
     stop = asyncio.Event()
     turn = Say("word " * 20, stop) if stream else Say("hi", hang=True)
-    async with Upstream([turn]) as upstream:
-        config = upstream_config(upstream.url, rate_limits={"per_key": {**MINUTE, "concurrent": 1}})
-        async with serving(config) as server:
-            raw = orjson.dumps({"model": "m", **body, "stream": stream})
-            async with aiohttp.ClientSession() as session:
-                asking = asyncio.ensure_future(
-                    session.post(server.make_url(path), data=raw, headers={"Content-Type": "application/json"})
-                )
-                if stream:
-                    response = await asyncio.wait_for(asking, GUARD_S)
-                    read = b""
-                    while b"word" not in read:
-                        read += await response.content.readany()
-                    response.close()
-                else:
-                    await asked(upstream)
-                    asking.cancel()
-            await settled(server, -(-len(raw) // 4) + (25 if stream else 0))
-            stop.set()
+    async with gateway_before([turn], rate_limits={"per_key": {**MINUTE, "concurrent": 1}}) as (server, upstream):
+        raw = orjson.dumps({"model": "m", **body, "stream": stream})
+        async with aiohttp.ClientSession() as session:
+            asking = asyncio.ensure_future(
+                session.post(server.make_url(path), data=raw, headers={"Content-Type": "application/json"})
+            )
+            if stream:
+                response = await asyncio.wait_for(asking, GUARD_S)
+                read = b""
+                while b"word" not in read:
+                    read += await response.content.readany()
+                response.close()
+            else:
+                await asked(upstream)
+                asking.cancel()
+        await settled(server, -(-len(raw) // 4) + (25 if stream else 0))
+        stop.set()
 
 
 async def test_a_stream_that_broke_off_has_used_what_was_written() -> None:
@@ -196,13 +196,11 @@ async def test_a_stream_that_broke_off_has_used_what_was_written() -> None:
 @WAYS
 async def test_a_slot_is_free_before_the_client_has_read_the_end(stream: bool) -> None:
     turns = [Say("hi"), Say("hi", cut=True), Refuse(500), Say("hi"), Refuse(429), Say("hi")]
-    async with Upstream(turns) as upstream:
-        config = upstream_config(upstream.url, rate_limits={"per_key": {"concurrent": 1}})
-        async with serving(config) as server:
-            for _ in turns:  # one after the other, never refused by the gateway
-                answer = await post(server, {"messages": USER, "stream": stream})
-                assert b"concurrent" not in answer.body
-            await settled(server, 0)
+    async with gateway_before(turns, rate_limits={"per_key": {"concurrent": 1}}) as (server, _):
+        for _ in turns:  # one after the other, never refused by the gateway
+            answer = await post(server, {"messages": USER, "stream": stream})
+            assert b"concurrent" not in answer.body
+        await settled(server, 0)
 
 
 async def test_streams_hold_their_slots() -> None:
@@ -274,24 +272,3 @@ async def test_an_answer_of_another_middleware_uses_no_tokens() -> None:
             assert answer.json() == {"cached": True}
             assert answer.headers["x-ratelimit-remaining-requests"] == left
         await settled(server, 0)
-
-
-async def test_without_limits_there_is_nothing(gateway: Gateway) -> None:
-    server = await gateway(script=["x"])
-    assert ADMISSION not in server.app
-    assert told(await post(server, {"messages": USER})) == [None] * 6
-
-
-async def test_counts_that_are_away_refuse_what_is_limited_if_so_configured(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Away(MemoryLedger):
-        async def book(self, *_: Any) -> Any:
-            raise LedgerUnavailable("the Redis server cannot be reached")
-
-    monkeypatch.setattr("toolwire.ratelimit.factory.MemoryLedger", Away)
-    server = await gateway(limited(auth={"keys": [{"key": "a", "concurrent": 5}, "b"]}))
-    answer = await post(server, {"messages": USER}, headers={"x-api-key": "a"})
-    assert (answer.status, answer.json()["error"]["code"]) == (503, "store_unavailable")
-    assert answer.headers["Retry-After"] == "1"
-    assert (await post(server, {"messages": USER}, headers={"x-api-key": "b"})).status == 200

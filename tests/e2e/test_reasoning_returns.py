@@ -36,7 +36,6 @@ from tests.e2e.reasoning_servers import (
     thought,
 )
 from tests.protocols import responses_wires
-from toolwire.app import SEALS, create_app
 from toolwire.config import GatewayConfig
 from toolwire.support.conversion import ConfigError
 from toolwire.support.seals import BEGINNING
@@ -191,30 +190,6 @@ async def test_each_key_gets_its_own_back() -> None:
             client = ResponsesClient(stream=False, headers={"Authorization": f"Bearer {key}"})
             assert await client.run(gateway) == SAID
     assert server.faults == []
-
-
-async def test_gateways_with_one_secret_are_one() -> None:
-    """R28.3: any of several machines opens what another one sealed."""
-    server = DeepSeek()
-    async with Upstream([server]) as up:
-        config = before(server, up, server={"secret": SECRET})
-        async with serving(config) as first, serving(config) as second:
-            client = ResponsesClient(stream=False)
-            for gateway in (first, second, first):
-                await client.ask(gateway)
-            assert await client.ask(second) == SAID
-    assert server.faults == []
-
-
-async def test_a_reload_keeps_the_secret_that_was_made() -> None:
-    """R28.3: what an application sealed is opened by the one that takes its place."""
-    server = DeepSeek()
-    async with Upstream([server]) as up:
-        config = before(server, up)
-        app = create_app(config)
-        later = create_app(config, before=app)
-        assert app[SEALS] is later[SEALS]
-        assert create_app(config)[SEALS] is not app[SEALS]
 
 
 def test_a_short_secret_is_refused() -> None:

@@ -1,14 +1,11 @@
 """Calls in forms that nobody taught, through the whole gateway (R23.1): read in every mode and protocol, streamed and
-not; counted by form. And calls that a model wrote nearly right: found where they stand (R6.1), of the right types
-(R23.3).
+not; counted by form.
 
-Which forms, and what stays text: `tests/parse/test_recognition.py`, `tests/unit/test_recognised.py`,
-`tests/unit/test_json_calls.py`, `tests/unit/test_coercion.py`. Beside calls of a native server:
-`tests/unit/test_waiting.py`."""
+Which forms, and what stays text: `tests/parse/test_recognition.py`, `tests/unit/test_recognised.py`. Calls that a model
+wrote nearly right: `tests/unit/test_json_calls.py`, `tests/unit/test_coercion.py`."""
 
 from __future__ import annotations
 
-import json
 import logging
 from itertools import product
 from typing import Any
@@ -16,10 +13,9 @@ from typing import Any
 import pytest
 
 from tests.cases import every
-from tests.e2e.conftest import USER, function, get, mock_config, post, read_config, serving
+from tests.e2e.conftest import get, mock_config, post, read_config, serving
 from tests.e2e.meaning import CHAT, CLIENTS, MESSAGES, asking, ended, meant
 from tests.e2e.test_capture import captured_of
-from toolwire.config import GatewayConfig
 from toolwire.extras.capture.files import read_capture
 
 CALL = '<tool_call>{"name": "read", "arguments": {"path": "a"}}</tool_call>'
@@ -79,37 +75,3 @@ async def test_it_is_counted_by_form(caplog: pytest.LogCaptureFixture) -> None:
     assert not line.keys() & {"parse_failures", "unknown_names", "schema_warnings", "strict_failures"}
     assert 'toolwire_tool_calls_recognised_total{form="hermes"} 1.0\n' in page
     assert 'toolwire_tool_calls_unrecognised_total{reason="schema"} 1.0\n' in page
-
-
-# --- nearly right ---------------------------------------------------------------------------------------------------
-
-ADD = function("read", a="integer", b="integer", note="string")
-WANTED = {"a": 1, "b": 2, "note": "3"}
-
-
-def writing(written: Any) -> GatewayConfig:
-    return mock_config([{"text": f"<tool_call>{json.dumps(written)}</tool_call>", "chunk": 3, "finish": "stop"}])
-
-
-@every(
-    "written",
-    [{"tool": "read", "args": WANTED}, {"name": "read", **WANTED}, {"name": "read", "a": "1", "b": "2", "note": 3}],
-)
-async def test_the_call_that_was_meant(written: Any) -> None:
-    inner = ADD["function"]
-    tools: Any = [ADD], [{"type": "function", **inner}], [{"name": "read", "input_schema": inner["parameters"]}]
-    async with serving(writing(written)) as server:
-        for path, offered in zip(CLIENTS, tools, strict=True):
-            for stream in (False, True):
-                answer = await post(server, {**asking(path, stream), "tools": offered}, path=path)
-                assert meant(path, answer, stream)[:2] == ("", [("read", WANTED)]), (path, stream)
-
-
-async def test_a_number_in_a_text_is_counted(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="toolwire.access")
-    async with serving(writing({"name": "read", "arguments": {"a": "1", "b": 2, "note": "x"}})) as server:
-        await post(server, {"messages": USER, "tools": [ADD]})
-        page = (await get(server, "/metrics")).body.decode()
-    (line,) = [record.__dict__["fields"] for record in caplog.records if record.name == "toolwire.access"]
-    assert (line["calls"], line["coerced"]) == (1, 1)
-    assert 'toolwire_tool_call_coercions_total{kind="number"} 1.0\n' in page

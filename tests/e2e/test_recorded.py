@@ -44,6 +44,8 @@ async def test_every_recorded_request_is_served(gateway: Gateway, mode: str) -> 
             if body.get("stream"):
                 *chunks, done = answer.frames()
                 assert done == "[DONE]"
+                assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+                assert (answer.headers["Cache-Control"], answer.headers["X-Accel-Buffering"]) == ("no-cache", "no")
                 for value in chunks:
                     validator("CreateChatCompletionStreamResponse").validate(value)
                 wanted = (body.get("stream_options") or {}).get("include_usage") is True

@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.e2e.conftest import CHAT, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, gateway_before, post
 from tests.e2e.meaning import BODIES, MESSAGES, RESPONSES, chunks_of, said
 from tests.e2e.speaking import JSON, SSE
 from tests.e2e.test_cut_calls import KINDS
 from tests.e2e.test_odd_shapes import FIRST, USE, of, resource, whole_chat, whole_message
-from toolwire.testing import Answer, Upstream, chunk, frame
+from toolwire.testing import Answer, chunk, frame
 
 SAID = {"role": "assistant", "content": "Hel"}
 
@@ -60,19 +60,17 @@ async def test_an_error_in_a_whole_answer_is_one(path: str, blank: bytes) -> Non
     now = Answer()
     with_tools = {key: value for key, value in BODIES[path].items() if key not in ("stop", "odd")}
     bare = {key: value for key, value in with_tools.items() if key not in ("tools", "thinking")}
-    async with Upstream([lambda asked: now]) as up:
-        config = upstream_config(
-            up.url,
-            backend={"kind": KINDS[path], "breaker": {"failures": 0}},
-            store={"kind": "none"},
-            defaults={"mode": "native"},
-        )
-        async with serving(config) as server:
-            for sent, status in ERRORS[path]:
-                now = Answer([orjson.dumps(sent).replace(b'":', b'"' + blank)], headers=JSON)
-                relayed, converted = [await post(server, body, path=path) for body in (bare, with_tools)]
-                assert (relayed.status, converted.status) == (status, status), (sent, relayed.body, converted.body)
-                assert relayed.json()["error"] == converted.json()["error"], sent
+    async with gateway_before(
+        [lambda asked: now],
+        backend={"kind": KINDS[path], "breaker": {"failures": 0}},
+        store={"kind": "none"},
+        defaults={"mode": "native"},
+    ) as (server, _):
+        for sent, status in ERRORS[path]:
+            now = Answer([orjson.dumps(sent).replace(b'":', b'"' + blank)], headers=JSON)
+            relayed, converted = [await post(server, body, path=path) for body in (bare, with_tools)]
+            assert (relayed.status, converted.status) == (status, status), (sent, relayed.body, converted.body)
+            assert relayed.json()["error"] == converted.json()["error"], sent
 
 
 @pytest.mark.parametrize(
@@ -86,7 +84,7 @@ async def test_an_error_in_a_whole_answer_is_one(path: str, blank: bytes) -> Non
 )
 async def test_a_client_gets_json_that_it_can_read(sent: bytes, shown: Any) -> None:
     """R6.5. Where the gateway reads what strict clients do not."""
-    async with Upstream([Answer([sent], headers=JSON)]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([Answer([sent], headers=JSON)]) as (server, _):
         answer = await post(server, {"messages": BODIES[CHAT]["messages"]})
         assert orjson.loads(answer.body) == shown
 
@@ -98,7 +96,7 @@ async def test_an_answer_in_the_other_form_has_counts(stream: bool) -> None:
     frames = Answer([frame(chunk({"content": "Hel"})), frame(chunk({}, "stop")), frame("[DONE]")], headers=SSE)
     body = {"messages": BODIES[CHAT]["messages"], "stream": stream}
     asked = {**body, "stream_options": {"include_usage": True}} if stream else body
-    async with Upstream([whole if stream else frames]) as up, serving(upstream_config(up.url)) as server:
+    async with gateway_before([whole if stream else frames]) as (server, _):
         answer = await post(server, asked)
         usage = chunks_of(answer)[-1]["usage"] if stream else answer.json()["usage"]
         assert min(usage["prompt_tokens"], usage["completion_tokens"]) > 0, answer.body

@@ -16,7 +16,6 @@ import pytest
 
 from tests.e2e.conftest import USER
 from tests.e2e.processes import Process, closed, running
-from tests.e2e.test_faults import UNUSED
 from tests.waiting import GUARD_S, until
 from toolwire.testing import Say, Upstream, read_frames
 
@@ -242,48 +241,6 @@ async def test_a_configuration_that_kills_the_worker_that_tries_it_reaches_no_ot
     assert "deadly" not in gateway.log
 
 
-IMPATIENT = """
-from toolwire.pipeline.chain.middleware import Middleware
-from toolwire.server import workers
-workers.TRY_S = 0.3
-class Plain(Middleware):
-    pass
-"""
-
-
-async def test_a_worker_that_hangs_holds_up_no_reload(tmp_path: Path) -> None:
-    """The next one tries the configuration. If all hang, those that wake later have the old one in the end. Nothing
-    piles up in the pipe of a worker that hangs."""
-    (tmp_path / "impatient.py").write_text(IMPATIENT)
-    shared = {"server": {"workers": 2}, "chain": ["impatient:Plain", "forwarding"], "defaults": {"mode": "native"}}
-    async with (
-        Upstream([Say("a")]) as upstream,
-        running(tmp_path, config(upstream, **shared)) as gateway,
-        aiohttp.ClientSession() as session,
-    ):
-        first, second = gateway.workers()
-        os.kill(first, signal.SIGSTOP)
-        for number, model in enumerate(("old", "older", "new"), 1):
-            gateway.write(config(upstream, routes=[{"model": model}], **shared))
-            gateway.signal(signal.SIGHUP)
-            await gateway.logged("reloaded the configuration", number)
-        assert gateway.log.count("another one tries the configuration") == 1, "it is known to hang"
-        os.kill(first, signal.SIGCONT)
-        await gateway.logged("reloaded the configuration", 5)  # those that it was sent: the first and the last
-        for worker in (first, second):
-            os.kill(worker, signal.SIGSTOP)
-        gateway.write(config(upstream, routes=[{"model": "newer"}], **shared))
-        gateway.signal(signal.SIGHUP)
-        await gateway.logged("the configuration stays as it was: no worker has answered")
-        for worker in (first, second):
-            os.kill(worker, signal.SIGCONT)
-        await gateway.logged("reloaded the configuration", 9)
-        async with session.get(gateway.url + "/v1/models") as answer:
-            assert [model["id"] for model in (await answer.json())["data"]] == ["new"]
-        gateway.signal(signal.SIGTERM)
-        assert await gateway.end() == 0
-
-
 async def begun(
     session: aiohttp.ClientSession, gateway: Process, upstream: Upstream, number: int
 ) -> list[asyncio.Task[bytes]]:
@@ -334,35 +291,6 @@ def listening(pid: int) -> bool:
         with suppress(OSError):  # closed meanwhile
             held.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
     return any(states.get(inode) == "0A" for inode in held)
-
-
-async def test_reloads_leave_nothing_behind(tmp_path: Path) -> None:
-    async with (
-        Upstream([Say("a")]) as upstream,
-        running(
-            tmp_path, config(upstream, backends={"up": {"url": upstream.url, **UNUSED}}, store={"kind": "sqlite"})
-        ) as gateway,
-        aiohttp.ClientSession() as session,
-    ):
-
-        async def use() -> None:
-            async with session.post(gateway.url + "/v1/responses", json={"model": "m", "input": "x"}) as answer:
-                assert answer.status == 200, await answer.text()
-
-        async def rest() -> int:
-            """How many files are open when the connections to the server are closed."""
-            await until(lambda: not upstream.open)
-            return gateway.files()
-
-        await gateway.reload()
-        await use()
-        files = await rest()
-        for _ in range(5):
-            await gateway.reload()
-            await use()
-        async with asyncio.timeout(GUARD_S):
-            while await rest() > files:  # noqa: ASYNC110  # nobody announces it
-                await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

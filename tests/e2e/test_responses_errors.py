@@ -1,11 +1,9 @@
-"""Errors that concern Responses, over the wire: `code`, `param` in its words, the envelope of four keys, the request id
-(R13). And what must be none: whatever a client sends that nobody knows. Errors of every protocol: `test_errors.py`."""
+"""Paths and methods that Responses does not have (R13.4), and what must be no error: whatever a client sends that
+nobody knows. Errors of every protocol: `test_errors.py`. The words of `param`: `tests/unit/test_locations.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import product
-from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -14,71 +12,13 @@ import pytest
 from tests.cases import every, named
 from tests.e2e.conftest import Gateway, post, read_config, serving, upstream_config
 from tests.e2e.responses_answers import PUBLISHED, RESPONSES, ask, of_stream, of_whole, outline, tool
-from tests.e2e.test_errors import Case, check, gateway_config
-from tests.protocols.test_responses_request import BAD, CALL, OUTPUT, USER
+from tests.e2e.test_errors import Case, check
+from tests.protocols.test_responses_request import CALL, OUTPUT, USER
 from toolwire.testing import Answer, Say, Upstream, WireAnswer
 
 READ = tool("read_file", path="string")
-PATCH = {"type": "custom", "name": "apply_patch"}
-IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
-PARAMETERS = "tools[0].parameters"
 ASKED = {"X-Request-Id": "asked.1"}
 
-
-def bad(code: str, param: str, /, *, backend: Mapping[str, Any] = MappingProxyType({}), **fields: Any) -> Case:
-    """A request that is refused with 400 for one of its fields."""
-    return Case(code=code, status=400, param=param, body={"input": "hi", **fields}, backend=backend)
-
-
-def bad_tools(param: str, *tools: Any) -> Case:
-    return bad("invalid_tool_schema", param, tools=list(tools))
-
-
-def group(*tools: Any) -> dict[str, Any]:
-    return {"type": "namespace", "name": "files", "description": "Files.", "tools": list(tools)}
-
-
-LOOSE = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {"a": {}}}, "strict": True}
-NO_IMAGES = {"images": "error"}
-CASES: dict[str, Case] = {
-    "no JSON": Case(code="invalid_json", status=400, body=b"{"),
-    "no input": Case(code="missing_required_parameter", status=400, param="input"),
-    "empty input": bad("missing_required_parameter", "input", input=[]),
-    "R5.9": bad("unsupported_content", "input[1].content[0]", input=[USER, {"role": "user", "content": [IMAGE]}], backend=NO_IMAGES),
-    "R5.9 in a result": bad("unsupported_content", "input[1].output[0]", input=[CALL, {**OUTPUT, "output": [IMAGE]}], backend=NO_IMAGES),
-    "R3.2 custom": bad_tools("tools[0].name", {**PATCH, "name": "ä"}),
-    "R3.2 in a group": bad_tools("tools[0].tools[1].name", group(READ, {**READ, "name": "a b"})),
-    "C29 two kinds": bad_tools("tools[1].name", READ, {**PATCH, "name": "read_file"}),
-    "C29 in a group": bad_tools("tools[1].tools[1].name", READ, group(READ, READ)),
-    "R3.6": bad_tools(PARAMETERS, LOOSE),
-    "a choice that is not on offer": bad("invalid_tool_choice", "tool_choice", tools=[READ], tool_choice=PATCH),
-}  # fmt: skip
-
-
-async def test_codes(gateway: Gateway) -> None:
-    """Streamed or not, an error before the first byte is a status."""
-    running: dict[str, Any] = {}
-    for name, case in CASES.items():
-        config = gateway_config(case)
-        server = running[repr(config)] = running.get(repr(config)) or await gateway(config)
-        for stream in (False, True):
-            asked = {**case.body, "stream": stream} if isinstance(case.body, Mapping) else case.body
-            answer = await post(server, asked, path=RESPONSES, headers=ASKED)
-            with named({"name": name, "stream": stream}):
-                param = answer.json()["error"]["param"]
-                assert param == case.param or (case.param == PARAMETERS and param.startswith(PARAMETERS))
-                check(answer, Case(code=case.code, status=case.status, param=param))
-
-
-async def test_every_row_of_the_request_table(gateway: Gateway) -> None:
-    """R8.1 to R8.4 as the protocol's own tests have them, through the whole gateway."""
-    server = await gateway(script=["never asked"], validation="strict")
-    for fields, code, param in BAD:
-        answer = await post(server, {"input": "hi", **fields}, path=RESPONSES, headers=ASKED)
-        check(answer, Case(code=code, status=400, param=param))
-
-
-# --- paths ------------------------------------------------------------------------------------------------------------
 
 PATHS: list[tuple[str, str, int, str | None]] = [
     ("GET", RESPONSES, 405, "POST"),

@@ -121,17 +121,6 @@ def check_no_call(got: Streamed) -> None:
     assert not [item for item in done if item["type"] == "function_call"]
 
 
-async def test_calls_before_the_break_stay(gateway: Gateway) -> None:
-    """They were whole, and the client may have run them already."""
-    async with asyncio.timeout(GUARD_S), Upstream([Say(CALL, " and ", CALL[:40], cut=True)]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        got = check_failed(await ask(server, tools=[READ], stream=True), "upstream_disconnected")
-        assert await stored(server, got.resource["id"]) == got.resource
-    assert outline(got.resource)[0] == ("call", "read_file", '{"path":"a"}')
-    assert [item["type"] for item in got.resource["output"]].count("function_call") == 1
-    assert got.resource["output"][0]["status"] == "completed"
-
-
 LATE_REFUSALS = {
     "too long": (400, "This model's maximum context length is 4096 tokens", "context_length_exceeded", 400),
     "too many": (429, "slow down", "rate_limit_exceeded", 429),

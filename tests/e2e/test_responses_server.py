@@ -3,26 +3,21 @@ mean, whatever it leaves out; and its healthy streams, which pass as they are.""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 
-from tests.cases import every, named
-from tests.e2e.agent import block
+from tests.cases import every
 from tests.e2e.conftest import CHAT, function, get, post, serving, upstream_config
 from tests.e2e.meaning import MESSAGES, RESPONSES, Told, ended, every_client, failed, history, meant
 from tests.e2e.speaking import JSON, SSE
 from tests.e2e.speaking import speaking as speaking_by
-from tests.protocols.published import captured_responses_requests
 from tests.protocols.responses_wires import RESPONSES as WIRE
-from tests.protocols.responses_wires import frame, options, write
+from tests.protocols.responses_wires import frame, options
 from toolwire.config import GatewayConfig
-from toolwire.folding import unfold
 from toolwire.model import ModelReply, Reasoning, ReplyChoice, Text, ToolUse, Usage, scoped
 from toolwire.testing import Answer, Asked, Refuse, Upstream, WireAnswer
 
@@ -36,7 +31,6 @@ CALLING = ModelReply(
 TEXT = ModelReply("resp_up", "up", 1, (ReplyChoice((Text("Hello."),), "stop"),), USAGE, {"completed_at": 2})
 PASSING = {"input": "hi", "store": False, "stream": True}
 """Nothing is to be done but to hand bytes on."""
-OTHERS = (CHAT, MESSAGES)
 
 
 def whole(resource: Any) -> Answer:
@@ -126,23 +120,6 @@ async def test_an_answer_means_the_same_to_each_client(contrary: bool) -> None:
         assert (asked.path, asked.headers["authorization"]) == ("/v1/responses", "Bearer k1")
         assert (asked.json["store"], asked.json["tools"][0]["name"]) == (False, "read")
     assert len(answers) == len({id(told.asked) for told in answers}), "each is asked once"
-
-
-async def test_a_server_without_tools_is_taught() -> None:
-    text = f"Reading.\n{block('read', {'path': 'a'})}"
-    reply = ModelReply("resp_up", "up", 1, (ReplyChoice((Text(text),)),), USAGE)
-
-    def demanding(path: str, stream: bool) -> dict[str, Any]:
-        return body(path, stream, tool_choice={"type": "any"} if path == MESSAGES else "required")
-
-    for path, stream, answer, asked in await every_client(speaking(reply), lambda up: behind(up, "prompt"), demanding):
-        said, *rest = meant(path, answer, stream)
-        assert [said.strip(), *rest] == ["Reading.", [("read", {"path": "a"})], "", 9]
-        assert ended(path, answer, stream) == "tool_calls"
-        sent = asked.json
-        assert sent.keys().isdisjoint({"tools", "tool_choice"})
-        assert '"read"' in sent["instructions"]
-        assert sent["input"] == [{"type": "message", "role": "user", "content": "hi"}]
 
 
 MESSAGE = {"type": "message", "id": "m1", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]}
@@ -274,26 +251,6 @@ async def test_another_try_where_that_may_help() -> None:
     assert len(up.requests) == 2
 
 
-@every("status", ["failed", "queued"])
-async def test_an_answer_that_is_none(status: str) -> None:
-    resource = {"id": "resp_up", "object": "response", "status": status, "output": [], "error": None}
-    for path, stream, answer, _ in await ask_all(whole(resource)):
-        assert answer.status == 502
-        assert status in failed(path, answer, stream)
-
-
-async def test_a_stream_that_is_cut() -> None:
-    data = write(unfold(TEXT))
-    half = data[: data.index(b"event: response.output_text.done")]
-    passing = await ask_all(streamed(half), lambda *_: PASSING, paths=[RESPONSES], streams=[True])
-    for path, _, answer, _ in passing + await ask_all(streamed(BEGUN + SPEAKING), streams=[True]):
-        assert answer.status == 200
-        assert b"Hel" in answer.body
-        assert "broke off" in failed(path, answer, True)
-    assert passing[0].answer.body.startswith(half)
-    assert passing[0].answer.body.count(b"event: response.created") == 1
-
-
 @every(
     ("status", "told", "code"),
     [(404, "model_not_found", "model_not_found"), (400, "context_length_exceeded", "context_length_exceeded")],
@@ -411,6 +368,23 @@ async def test_a_clients_own_body_is_for_a_server_that_keeps_nothing() -> None:
     assert up.requests[0].body == raw
 
 
+async def test_ids_that_are_too_long_for_it() -> None:
+    """Two calls never get one id, and a result has that of its call."""
+    long = [f"call_{'x' * 60}{number}" for number in range(2)]
+    calls = [(ident, "read", {}, "b") for ident in long]
+    for path, _, answer, asked in await ask_all(
+        speaking(TEXT),
+        lambda path, stream: {**body(path, stream), **history(path, calls)},
+        paths=(CHAT, MESSAGES),
+        streams=[False],
+    ):
+        assert answer.status == 200, answer.body
+        ids = [item["call_id"] for item in asked.json["input"] if "call_id" in item]
+        assert ids[:2] == ids[2:], path
+        assert len(set(ids)) == 2
+        assert all(len(ident) <= 64 for ident in ids)
+
+
 @every("stream", [False, True])
 async def test_the_gateway_keeps_the_conversation(stream: bool) -> None:
     """The next turn has all of the one before: thoughts that only the server can read, built-in tools and what they
@@ -455,42 +429,3 @@ async def test_the_gateway_keeps_the_conversation(stream: bool) -> None:
     assert "odd" not in sent
     assert [item["type"] for item in up.requests[2].json["input"]][-1] == "message"
     assert [asked.json["store"] for asked in up.requests] == [False] * 3
-
-
-async def test_ids_that_are_too_long_for_it() -> None:
-    """Two calls never get one id, and a result has that of its call."""
-    long = [f"call_{'x' * 60}{number}" for number in range(2)]
-    calls = [(ident, "read", {}, "b") for ident in long]
-    for path, _, answer, asked in await ask_all(
-        speaking(TEXT),
-        lambda path, stream: {**body(path, stream), **history(path, calls)},
-        paths=OTHERS,
-        streams=[False],
-    ):
-        assert answer.status == 200, answer.body
-        ids = [item["call_id"] for item in asked.json["input"] if "call_id" in item]
-        assert ids[:2] == ids[2:], path
-        assert len(set(ids)) == 2
-        assert all(len(ident) <= 64 for ident in ids)
-
-
-# --- recorded -------------------------------------------------------------------------------------------------------
-
-
-@every("mode", ["native", "prompt"])
-async def test_recorded_requests_are_served(mode: str) -> None:
-    if not (recordings := captured_responses_requests()):
-        pytest.skip("no recorded requests; set TOOLWIRE_SHARED")
-    backend = {"images": "true", "preset": "openai"}  # which has the tools that clients run themselves
-    async with Upstream([speaking(TEXT)]) as up, serving(behind(up, mode, backend=backend)) as server:
-        for recorded in recordings:
-            asked = json.loads(recorded.read_bytes())
-            asked = asked.get("body", asked)
-            asked.pop("previous_response_id", None)
-            answer = await post(server, asked, path=RESPONSES)
-            with named({"recorded": recorded}):
-                assert answer.status == 200, answer.body
-                assert meant(RESPONSES, answer, asked.get("stream") is True)[0] == "Hello."
-                sent = up.requests[-1].json
-                assert sent["store"] is False
-                assert sent.get("tools") == (asked.get("tools") or None if mode == "native" else None)

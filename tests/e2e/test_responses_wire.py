@@ -1,10 +1,10 @@
-"""Responses over real sockets, event for event: every kind of answer of a model server, whole and streamed, in both
-modes. What holds for all of them is in `responses_answers`; here stands what each must say."""
+"""Responses over real sockets, event for event: every kind of answer of a model server that only writes text, whole and
+streamed, and requests of real clients. What holds for all of them is in `responses_answers`; here stands what each must
+say. Answers of servers that do tools by themselves: `test_every_pair.py`, `tests/protocols/test_corners_*.py`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,9 @@ import pytest
 
 from tests.cases import every, named
 from tests.e2e.agent import block
-from tests.e2e.conftest import Gateway, mock_config, post, upstream_config
-from tests.e2e.meaning import says
+from tests.e2e.conftest import Gateway, gateway_before, post, upstream_config
 from tests.e2e.responses_answers import PUBLISHED, RESPONSES, Said, ask, of_stream, of_whole, outline, tool
 from tests.protocols.published import SHARED, captured_responses_requests, published_schema, validator
-from toolwire.model import Part, Reasoning, Refusal, Text, ToolUse
 from toolwire.testing import Say, Upstream
 
 READ = tool("read_file", path="string")
@@ -111,16 +109,10 @@ CASES = {
 }
 
 
-def scripted(name: str, case: Case) -> dict[str, Any]:
-    """What the mock says where the input is the name of a case."""
-    return {"when": f"<{name}>", "text": case.text, "chunk": 3, "finish": case.finish}
-
-
-async def test_every_answer(gateway: Gateway) -> None:
+async def test_every_answer() -> None:
     texts = {name: [case.text[i : i + 5] for i in range(0, len(case.text), 5)] for name, case in CASES.items()}
     script = [Say(*texts[name], finish=case.finish) for name, case in CASES.items() for _ in (False, True)]
-    async with Upstream(script) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"bad_answers": {"choice_miss": "pass"}}))
+    async with gateway_before(script, defaults={"bad_answers": {"choice_miss": "pass"}}) as (server, _):
         for name, case in CASES.items():
             for stream in (False, True):
                 answer = await ask(server, input=f"<{name}>", stream=stream, **case.request)
@@ -146,48 +138,6 @@ def check_end(resource: Any, reason: str | None) -> None:
     assert usage["input_tokens"] + usage["output_tokens"] == usage["total_tokens"]
     assert set(usage["input_tokens_details"]) == {"cached_tokens", "cache_write_tokens"}
     assert set(usage["output_tokens_details"]) == {"reasoning_tokens"}
-
-
-# --- answers of a server that does tools by itself --------------------------------------------------------------------
-
-
-OTHER = A.replace("read_file", "red_file")
-READING, WRITING = (ToolUse(f"call_{n}", name, given) for n, (_, name, given) in enumerate((CALL_A, CALL_B)))
-NATIVE: dict[str, tuple[Sequence[Part], list[Said], list[Any]]] = {
-    "a block that the server left in the text": ([Text(A)], [CALL_A], TOOLS),
-    "a block of no tool is only text": ([Text(OTHER)], [("text", OTHER)], TOOLS),
-    "a block beside the server's own call is only text": ([Text(A), WRITING], [("text", A), CALL_B], TOOLS),
-    "calls": ([Text("Reading."), READING, WRITING], [("text", "Reading."), CALL_A, CALL_B], TOOLS),
-    "thinking": ([Reasoning("Hm."), Text("Yes."), READING], [("reasoning", "Hm."), ("text", "Yes."), CALL_A], TOOLS),
-    "thinking between tags": (
-        [Text("<think>Hm.</think>Yes."), READING],
-        [("reasoning", "Hm."), ("text", "Yes."), CALL_A],
-        TOOLS,
-    ),
-    "a refusal": ([Refusal("I won't.")], [("refusal", "I won't.")], TOOLS),
-    "custom": ([ToolUse("c", "apply_patch", json.dumps({"input": ODD}))], [("custom", "apply_patch", ODD)], [PATCH]),
-    "groups": (
-        [ToolUse("c1", "b__read_file", "{}"), ToolUse("c2", "a__read_file", "{}")],
-        [("call", "b", "read_file", "{}"), ("call", "a", "read_file", "{}")],
-        [{**group, "tools": [tool("read_file")]} for group in GROUPS],
-    ),
-}
-"""Cases: the answer of a model server, the one that the client must get, and the tools on offer."""
-
-
-async def test_every_native_answer(gateway: Gateway) -> None:
-    now = says("openai_chat")
-    async with Upstream([lambda asked: now(asked)]) as upstream:
-        server = await gateway(upstream_config(upstream.url, defaults={"mode": "native"}))
-        for name, (parts, got, tools) in NATIVE.items():
-            now = says("openai_chat", *parts)
-            for stream in (False, True):
-                answer = await ask(server, stream=stream, tools=tools)
-                assert {sent["type"] for sent in upstream.posts[-1].json["tools"]} == {"function"}, name
-                with named({"name": name, "stream": stream}):
-                    resource = of_stream(answer).resource if stream else of_whole(answer)
-                    assert outline(resource) == got
-                    check_end(resource, None)
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
@@ -234,30 +184,20 @@ def test_there_are_captured_requests() -> None:
 
 
 @every("mode", ["prompt", "native"])
-async def test_every_captured_request_is_served(gateway: Gateway, mode: str) -> None:
-    """As it was sent, streamed if it asked for that, by the built-in answer: a call of its first tool, or its own
-    words."""
-    server = await gateway(mock_config(None, mode=mode))
-    for path in CAPTURED:
-        body = body_of(path)
-        answer = await post(server, without_previous(body), path=RESPONSES)
-        with named({"path": path}):
-            resource = of_stream(answer).resource if body.get("stream") else of_whole(answer)
-            assert resource["status"] == "completed"
-            assert resource["output"]
-            assert resource["store"] == (body.get("store") is not False)
-            assert len(resource["tools"]) == len(body.get("tools") or ())
-
-
-async def test_every_captured_request_reaches_a_text_only_server(gateway: Gateway) -> None:
-    """Nothing that a strict template would refuse goes out, and every result goes out once (R5.8, R5.11)."""
-    async with Upstream([Say("ok")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
+async def test_every_captured_request_is_served(mode: str) -> None:
+    """As it was sent, streamed if it asked for that. To a server that only writes text nothing goes out that a strict
+    template would refuse, and every result goes out once (R5.8, R5.11)."""
+    async with gateway_before([Say("ok")], defaults={"mode": mode}) as (server, upstream):
         for path in CAPTURED:
-            answer = await post(server, without_previous(body_of(path)), path=RESPONSES)
-            assert answer.status == 200, (path, answer.body)
+            body = body_of(path)
+            answer = await post(server, without_previous(body), path=RESPONSES)
             with named({"path": path}):
-                fits_texts(body_of(path), upstream.requests[-1].json)
+                resource = of_stream(answer).resource if body.get("stream") else of_whole(answer)
+                assert (resource["status"], outline(resource)) == ("completed", [("text", "ok")])
+                assert resource["store"] == (body.get("store") is not False)
+                assert len(resource["tools"]) == len(body.get("tools") or ())
+                if mode == "prompt":
+                    fits_texts(body, upstream.requests[-1].json)
 
 
 def fits_texts(body: dict[str, Any], sent: dict[str, Any]) -> None:

@@ -111,25 +111,6 @@ async def test_a_server_is_asked_again(gateway: Gateway) -> None:
                 assert first.body == second.body
 
 
-@LANES
-@WAYS
-async def test_responses_are_begun_once(gateway: Gateway, tools: list[Any], stream: bool) -> None:
-    body = {"input": "hi", "stream": stream, "tools": [{"type": "function", **tool["function"]} for tool in tools]}
-    script = [turn for name in ("closed at once", "cut after the head", "503") for turn in (AGAIN[name], Say("fine"))]
-    async with asyncio.timeout(GUARD_S), Upstream(script) as upstream:
-        server = await gateway(config(upstream.url))
-        for number in (1, 2, 3):
-            answer = await post(server, body, path="/v1/responses")
-            whole = answer.json() if not stream else answer.frames()[-1]["response"]
-            text = whole["output"][0]["content"][0]["text"]
-            assert (answer.status, whole["status"], text) == (200, "completed", "fine")
-            if stream:
-                types = [event["type"] for event in answer.frames()]
-                assert (types.count("response.created"), types.count("response.completed")) == (1, 1)
-                assert [event["sequence_number"] for event in answer.frames()] == list(range(len(types)))
-            assert len(upstream.requests) == 2 * number
-
-
 def _error_first(asked: Asked) -> Answer:
     return Answer([frame({"error": {"message": "no memory", "type": "server_error", "code": None}})], headers=SSE)
 
@@ -251,20 +232,6 @@ async def test_a_server_that_wants_rest_gets_none_of_the_next_requests(gateway: 
         for _ in range(3):
             check_once(await post(server, ask([], stream=True)), "fine", stream=True)
     assert (len(one.requests), len(two.requests)) == (1, 3)
-
-
-async def test_a_client_that_goes_ends_the_waiting(gateway: Gateway) -> None:
-    async with asyncio.timeout(GUARD_S), Upstream([Refuse(429, headers={"Retry-After": "4"})]) as upstream:
-        server = await gateway(config(upstream.url))
-        async with aiohttp.ClientSession() as session:
-            asking = asyncio.create_task(
-                session.post(server.make_url(CHAT), json={"model": "m", **ask([], stream=True)})
-            )
-            await upstream.next_request()
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-        await at_rest(server)
-        assert len(upstream.requests) == 1
 
 
 # --- what is said of it ---------------------------------------------------------------------------------------------

@@ -7,12 +7,12 @@ from typing import Any
 import orjson
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, function, gateway_before, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, USER, function, gateway_before, post
 from tests.e2e.meaning import says
 from tests.e2e.speaking import JSON, SSE, speaking
 from toolwire.model import ModelReply, ReplyChoice, Text
 from toolwire.protocols.chat.protocol import ChatProtocol
-from toolwire.testing import Answer, Asked, Say, Upstream
+from toolwire.testing import Answer, Asked, Say
 
 both = every("stream", [False, True])
 FOUR = ["#1", "#2", "#3", "#4"]
@@ -37,10 +37,7 @@ async def test_what_the_server_cannot_take_the_gateway_applies(takes: int, split
     `tests/unit/test_stopping.py`."""
     said = "One, two #4 three"
     pieces = [said[at : at + split] for at in range(0, len(said), split)]
-    async with (
-        Upstream([Say(*pieces, finish="length")]) as up,
-        serving(upstream_config(up.url, backend={"stop_sequences": takes})) as server,
-    ):
+    async with gateway_before([Say(*pieces, finish="length")], backend={"stop_sequences": takes}) as (server, up):
         answer = await post(server, {"messages": USER, "stop": FOUR, "stream": stream})
     assert text_of(answer, stream) == ("One, two ", "stop")
     sent = up.posts[0].json.get("stop") or []
@@ -57,10 +54,9 @@ async def test_a_server_that_takes_them_all_gets_the_clients_bytes() -> None:
 
 @both
 async def test_a_protocol_without_a_place_for_them(stream: bool) -> None:
-    async with (
-        Upstream([says("openai_responses", Text("One END two"))]) as up,
-        serving(upstream_config(up.url, backend={"kind": "openai_responses"})) as server,
-    ):
+    async with gateway_before(
+        [says("openai_responses", Text("One END two"))], backend={"kind": "openai_responses"}
+    ) as (server, up):
         answer = await post(server, {"messages": USER, "stop": "END", "stream": stream})
     assert text_of(answer, stream) == ("One ", "stop")
     assert "stop" not in up.posts[0].json
@@ -70,10 +66,7 @@ async def test_a_protocol_without_a_place_for_them(stream: bool) -> None:
 async def test_calls_are_not_text(stream: bool) -> None:
     """What is taught is written as text and is none: a sequence in it ends nothing."""
     call = '<tool_call>{"name":"read","arguments":{"path":"a#b"}}</tool_call>'
-    async with (
-        Upstream([Say("Now ", call, " then # more")]) as up,
-        serving(upstream_config(up.url, backend={"stop_sequences": 0})) as server,
-    ):
+    async with gateway_before([Say("Now ", call, " then # more")], backend={"stop_sequences": 0}) as (server, _):
         body = {"messages": USER, "tools": [function("read", path="string")], "stop": "#", "stream": stream}
         answer = await post(server, body)
     assert b"a#b" in answer.body
@@ -87,7 +80,7 @@ async def test_each_of_several_answers_ends_by_itself(stream: bool) -> None:
     choices = tuple(ReplyChoice((Text(text),), "length") for text in ("a # b", "c d", "# e"))
     several = speaking(ChatProtocol(), ModelReply("x", "m", 1, choices))
     backend = {"stop_sequences": 0, "multiple_choices": True}
-    async with Upstream([several]) as up, serving(upstream_config(up.url, backend=backend)) as server:
+    async with gateway_before([several], backend=backend) as (server, _):
         answer = await post(server, {"messages": USER, "n": 3, "stop": "#", "stream": stream})
     ends = [text_of(answer, stream, choice) for choice in range(3)]
     assert ends == [("a ", "stop"), ("c d", "length"), ("", "stop")]
@@ -109,10 +102,7 @@ async def test_the_gateways_own_do_not_displace_the_clients(stops: list[str], st
         return Answer([*frames, b"data: [DONE]\n\n"], headers=SSE)
 
     stops = [f"<{stop}>" for stop in stops]
-    async with (
-        Upstream([said]) as up,
-        serving(upstream_config(up.url, backend={"kind": "openai_completions"})) as server,
-    ):
+    async with gateway_before([said], backend={"kind": "openai_completions"}) as (server, up):
         answer = await post(server, {"messages": USER, "stop": stops, "stream": stream})
     sent = up.posts[0].json["stop"]
     assert sent == [*stops, "\nUser:"][:4]
@@ -122,10 +112,7 @@ async def test_the_gateways_own_do_not_displace_the_clients(stops: list[str], st
 
 async def test_no_more_than_one_answer_is_waited_for() -> None:
     """What stands behind is the server's business no more: its connection is closed."""
-    async with (
-        Upstream([Say("One END", "two", hang=True)]) as up,
-        serving(upstream_config(up.url, backend={"stop_sequences": 0})) as server,
-    ):
+    async with gateway_before([Say("One END", "two", hang=True)], backend={"stop_sequences": 0}) as (server, up):
         answer = await post(server, {"messages": USER, "stop": "END", "stream": True})
     assert text_of(answer, True) == ("One ", "stop")
     assert up.posts[0].path == CHAT

@@ -16,7 +16,7 @@ from toolwire.registry import registries
 from toolwire.startup.description import describe
 from toolwire.startup.names import check_names
 from toolwire.support.conversion import ConfigError
-from toolwire.testing import Answer, Raw, Refuse, Say, Upstream
+from toolwire.testing import Raw, Refuse, Say, Upstream
 
 ASK: dict[str, Any] = {"messages": USER}
 
@@ -130,14 +130,6 @@ async def test_each_server_gets_its_own_name_and_form(gateway: Gateway) -> None:
     assert (second["model"], [m["role"] for m in second["messages"]]) == ("small", ["user"])
 
 
-async def test_what_not_all_take_is_not_promised(gateway: Gateway) -> None:
-    async with asyncio.timeout(GUARD_S), Upstream([Say("x")]) as a, Upstream([Say("x")]) as b:
-        backends = {"a": {"url": a.url, "preset": "vllm"}, "b": {"url": b.url}}
-        server = await gateway(read_config({"backends": backends, "routes": [{"model": "m", "backends": ["a", "b"]}]}))
-        answer = await post(server, {**ASK, "tools": [function("look", path="string")], "n": 2})
-    assert (answer.status, answer.json()["error"]["param"]) == (400, "n")
-
-
 # --- who is left alone ----------------------------------------------------------------------------------------------
 
 
@@ -180,23 +172,6 @@ async def test_a_server_that_is_down_gets_nothing(gateway: Gateway, nobody: str)
         assert (ready.status, ready.json()) == (200, {"status": "ready", "backends": {"a": "down", "b": "up"}})
         page = (await get(server, "/metrics")).body.decode()
     assert 'backend_errors_total{backend="a"' not in page, "nobody had to find out"
-
-
-# --- clients that go (R10.7) ----------------------------------------------------------------------------------------
-
-
-async def test_a_client_that_goes_ends_what_the_fallback_does(gateway: Gateway) -> None:
-    silent = Answer(headers={"Content-Type": "text/event-stream"}, hang=True)
-    async with asyncio.timeout(GUARD_S), Upstream([Refuse(500)]) as a, Upstream([silent]) as b:
-        server = await gateway(config({"a": a.url, "b": b.url}, backend="a", fallback=["b"]))
-        async with aiohttp.ClientSession() as session:
-            body = {"model": "m", **ASK, "stream": True}
-            asking = asyncio.create_task(session.post(server.make_url(CHAT), json=body))
-            asked = await b.next_request()
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-        await asked.dropped.wait()
-        await until(server, "/metrics", "toolwire_inflight_requests 0.0")
 
 
 # --- the configuration ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import orjson
 
 from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, function, post, serving, upstream_config
-from tests.e2e.meaning import CLIENTS, RESPONSES, Told, every_client, history, meant
+from tests.e2e.meaning import CLIENTS, Told, every_client, history, meant
 from tests.e2e.template_servers import KINDS, QWEN, TemplateServer, upstream
 from tests.e2e.test_cut_calls import asking
 from toolwire.config import GatewayConfig
@@ -253,36 +253,3 @@ async def test_a_call_that_the_limit_of_length_cuts_off_is_text(reason: str, sho
     for path, stream, answer, asked in await every_client(model, behind, asking):
         assert meant(path, answer, stream)[:2] == (model.says if shown else "Now.", [])
         assert "not accepted" not in str(asked.json), "it is not asked again"
-
-
-@every("stream", [False, True])
-async def test_a_near_miss_is_asked_again_in_the_same_mode(stream: bool) -> None:
-    def says(prompt: str) -> str:
-        return CALL if "not accepted" in prompt else CALL.replace("read", "reed")
-
-    answer, sent = await answered(says, asking(CHAT, stream))
-    assert meant(CHAT, answer, stream)[1] == [("read", {"path": "a"})]
-    assert (sent.get("tool_choice"), bool(sent["tools"])) == ("none", True)
-    assert "reed" in sent["messages"][-2]["content"]
-    assert "<tool_call>" in sent["messages"][-2]["content"], "the model sees its own attempt as it wrote it"
-
-
-async def test_a_custom_tool_goes_as_a_function_and_comes_back_as_it_is() -> None:
-    tool = {"type": "custom", "custom": {"name": "run", "description": "Runs a command."}}
-    says = '<tool_call>\n{"name": "run", "arguments": {"input": "ls"}}\n</tool_call>'
-    answer, sent = await answered(says, {"messages": USER, "tools": [tool]})
-    assert (sent["tools"][0]["type"], sent["tools"][0]["function"]["name"]) == ("function", "run")
-    (call,) = answer.json()["choices"][0]["message"]["tool_calls"]
-    assert call["custom"] == {"name": "run", "input": "ls"}
-
-
-async def test_a_grouped_tool_gets_a_name_of_its_own_and_its_own_back() -> None:
-    inner = {"type": "function", **READ["function"]}
-    group = {"type": "namespace", "name": "disk", "description": "The disk.", "tools": [inner]}
-    up = upstream(TemplateServer(says=lambda prompt: CALL.replace("read", json.loads(
-        prompt.split("<tools>\n")[1].split("\n</tools>")[0])["function"]["name"])))  # fmt: skip
-    async with up, serving(behind(up)) as server:
-        answer = await post(server, {"input": "hi", "tools": [group]}, path=RESPONSES)
-    assert up.posts[-1].json["tools"][0]["function"]["name"] != "read"
-    (call,) = [item for item in answer.json()["output"] if item["type"] == "function_call"]
-    assert (call["name"], call["namespace"], json.loads(call["arguments"])) == ("read", "disk", {"path": "a"})

@@ -366,12 +366,6 @@ async def test_a_collector_that_is_away_costs_nothing_but_spans(caplog: pytest.L
     assert len(said) <= 2
 
 
-async def test_off_by_default() -> None:
-    async with Upstream([Say("hi")]) as upstream, serving(upstream_config(upstream.url)) as server:
-        await post(server, ASK)
-        assert "traceparent" not in upstream.requests[0].headers
-
-
 def test_a_missing_extra_is_said_when_the_configuration_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolwire.startup.names.is_installed", lambda: False)
     with pytest.raises(ConfigError, match=r"pip install 'toolwire\[otel\]'"):

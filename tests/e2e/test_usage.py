@@ -216,15 +216,6 @@ async def test_an_answer_in_the_other_form_has_the_servers_counts_or_no_zeros(
                     assert caplog.records[-1].__dict__["fields"]["input_tokens"] == 3, case
 
 
-async def test_without_tools_but_in_the_gateways_words() -> None:
-    """Its own words ask for the counts."""
-    config = {"defaults": {"usage": {"source": "estimate"}}}
-    async with gateway_before(list(map(counting, WHEN)), **config) as (server, _):
-        for when in WHEN:
-            frames = [one for one in (await post(server, BODY)).frames() if isinstance(one, dict)]
-            assert not any("usage" in one or one["choices"] == [] for one in frames), when
-
-
 async def test_the_name_of_a_call_is_generated_as_well() -> None:
     estimator = Estimator("bytes")
     counting = TokenCounting(estimator, ModelRequest("m", ()), always=False, server=None)

@@ -9,7 +9,7 @@ import aiohttp
 from aiohttp import web
 
 from tests.cases import every
-from tests.e2e.conftest import Gateway, get, post, read_config, sdk, serving, upstream_config
+from tests.e2e.conftest import Gateway, gateway_before, get, post, read_config, sdk, serving, upstream_config
 from tests.e2e.responses_answers import read_events
 from tests.e2e.sockets import PATH, Socket, connected, handshake, said, talking
 from tests.waiting import GUARD_S
@@ -42,10 +42,7 @@ async def test_the_events_are_those_of_the_stream(gateway: Gateway, path: str, t
 @every("store", [True, False])
 async def test_a_response_is_continued(store: bool) -> None:
     """With `store: false` only on its connection."""
-    async with (
-        Upstream([Say("One."), Say("Two."), Say("Three.")]) as upstream,
-        serving(upstream_config(upstream.url)) as server,
-    ):
+    async with gateway_before([Say("One."), Say("Two."), Say("Three.")]) as (server, upstream):
         async with connected(server) as socket:
             first = await socket.respond(input="hi", store=store)
             second = await socket.respond(input="and?", previous_response_id=first["id"], store=store)
@@ -101,7 +98,7 @@ async def test_a_turn_that_failed_forgets_what_it_continued(gateway: Gateway, ba
 @every("store", [True, False])
 async def test_nothing_is_generated(store: bool) -> None:
     """`generate: false`: no server is asked, and what was said is there for the next turn."""
-    async with Upstream([Say("One.")]) as upstream, serving(upstream_config(upstream.url)) as server:
+    async with gateway_before([Say("One.")]) as (server, upstream):
         async with connected(server) as socket:
             await socket.create(input="hi", instructions="Be brief.", tools=[TOOL], store=store, generate=False)
             events = await socket.events()
@@ -237,7 +234,7 @@ async def test_a_response_in_the_background_outlives_its_connection() -> None:
     more = asyncio.Event()
     end = [frame(chunk({"content": " again."})), frame(chunk({}, "stop")), b"data: [DONE]\n\n"]
     answer = Answer([frame(chunk({"content": "Hello"})), more, *end])
-    async with Upstream([answer]) as upstream, serving(upstream_config(upstream.url)) as server:
+    async with gateway_before([answer]) as (server, _):
         async with connected(server) as socket:
             await socket.create(input="hi", background=True)
             event = await socket.event()
@@ -250,9 +247,3 @@ async def test_a_response_in_the_background_outlives_its_connection() -> None:
             while (kept := await session.responses.retrieve(ident)).status in ("queued", "in_progress"):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         assert (kept.status, kept.output_text) == ("completed", "Hello again.")
-
-
-async def test_one_that_is_followed_comes_to_its_end() -> None:
-    end = [frame(chunk({"content": "Hello"})), frame(chunk({}, "stop")), b"data: [DONE]\n\n"]
-    async with talking([Answer(end)]) as (_, socket):
-        assert said(await socket.respond(input="hi", background=True)) == "Hello"

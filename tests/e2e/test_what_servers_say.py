@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import orjson
 import pytest
 
 from tests.cases import every
@@ -188,13 +187,6 @@ async def test_a_service_that_needs_no_asking_is_not_asked(gateway: Gateway) -> 
         assert {asked.path for asked in server.looks} == {"/v1/models"}
 
 
-async def test_it_can_be_switched_off(gateway: Gateway) -> None:
-    async with Upstream() as server:
-        server.listing = llamacpp()
-        assert "grammar" not in await sent(gateway, server, config(server.url, backend={"identify_s": 0}))
-        assert server.looks == []
-
-
 async def test_images_as_the_server_says(gateway: Gateway) -> None:
     image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}]}]
     for vision, preset, seen in ((True, {}, True), (False, {}, False), (False, {"images": "true"}, True)):
@@ -266,16 +258,6 @@ async def test_or_the_names_are_listed(gateway: Gateway) -> None:
         silent.listing = Refuse(404)
         started = await gateway(config(silent.url, defaults={"unknown_model": "error"}))
         assert (await post(started, {"messages": USER, "model": "gpt-4o"})).status == 200
-
-
-async def test_a_name_that_holds_the_key_is_none(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
-    async with Upstream([Say("Hello.")]) as server:
-        server.listing = Engine("generic", {"/v1/models": models(None, "a-sk-very-secret-key-1", "b")})
-        key = {"api_key": "sk-very-secret-key-1"}
-        started = await gateway(config(server.url, backend=key, defaults={"unknown_model": "error"}))
-        refused = await post(started, {"messages": USER, "model": "gpt-4o"})
-        assert refused.status == 404
-        assert "very-secret" not in refused.body.decode() + "".join(await lines(caplog, 1))
 
 
 # --- which format ---------------------------------------------------------------------------------------------------
@@ -442,19 +424,3 @@ async def test_a_server_that_says_nothing_holds_up_the_first_requests_and_no_oth
             assert (await post(started, {"model": "gpt-4o", **CALL})).status == 200
         assert len(await lines(caplog, 1)) == 1
         assert not any(route.pool.unsettled for route in started.app[ROUTER].routes)
-
-
-async def test_what_is_configured_is_not_waited_for(gateway: Gateway) -> None:
-    """The server says nothing before it was asked by the client."""
-    asked = asyncio.Event()
-
-    def answer(request: Asked) -> Answer:
-        asked.set()
-        return Say("Hello.")(request)
-
-    async with Upstream([answer]) as server:
-        server.listing = Answer([orjson.dumps(models("llamacpp", "m"))], wait=asked)
-        routes = [{"backend": "gpu", "upstream_model": "m"}]
-        started = await gateway(config(server.url, backend={"preset": "vllm"}, routes=routes))
-        async with asyncio.timeout(GUARD_S):  # less than a look may take
-            assert (await post(started, {"model": "gpt-4o", **CALL})).status == 200

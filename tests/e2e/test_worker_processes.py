@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sys
 from pathlib import Path
@@ -150,24 +149,3 @@ async def test_no_worker_outlives_the_gateway(tmp_path: Path, folder: Path, numb
         await until(lambda: not any(map(runs, {*first, *second})))
         await asyncio.wait({asking})
         asking.exception()
-
-
-async def test_a_reload_takes_other_processes(tmp_path: Path, folder: Path) -> None:
-    async with (
-        Upstream([Say(block("fine")), Say("So."), Say(block("fine")), Say("So.")]) as upstream,
-        running(tmp_path, config(upstream, folder), MODEL_KEY="k") as gateway,
-        aiohttp.ClientSession() as session,
-    ):
-        body = {"model": "m", "messages": USER}
-        async with session.post(f"{gateway.url}{CHAT}", json=body) as response:
-            await response.read()
-        before = await begun(folder)
-        gateway.write(config(upstream, folder, timeout_s=GUARD_S))
-        await gateway.reload()
-        await until(lambda: not any(map(runs, before)))
-        async with session.post(f"{gateway.url}{CHAT}", json=body) as response:
-            assert (await response.json())["choices"][0]["message"]["content"] == "So."
-        after = await begun(folder)
-        assert not set(before) & set(after)
-        assert os.getsid(after[0]) == after[1]
-        assert os.getsid(gateway.process.pid) != after[1]

@@ -91,10 +91,6 @@ def test_check_shows_what_is_limited() -> None:
     assert "hunter2" not in "\n".join(shown)
 
 
-def test_check_shows_nothing_where_nothing_is_limited() -> None:
-    assert "limit" not in describe(config(auth={"keys": [{"key": "k", "requests_per_min": 0}]}), registries())
-
-
 def test_where_the_counts_are(tmp_path: Path) -> None:
     def kind(folder: Path | None = None, **limits: Any) -> type:
         ledger = make_ledger(RateLimitsConfig(**limits), shared_folder=folder)

@@ -7,15 +7,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 from aiohttp.test_utils import TestServer
 
 from tests.e2e.conftest import USER, get, post, read_config, serving
-from tests.optional import REDIS
 from tests.ratelimit.conftest import Clock
-from tests.store.redis_server import RedisServer, WatchedGroup, started
+from tests.store.redis_server import RedisServer
 from tests.waiting import GUARD_S, until
 from toolwire.ratelimit.admission import ADMISSION
 from toolwire.ratelimit.base import Booking, Bound, Change, Ledger, LedgerUnavailable, MemoryLedger, changes
@@ -109,18 +107,6 @@ async def test_while_it_is_away_each_worker_counts_by_itself(caplog: pytest.LogC
                 "the shared counts of the rate limits cannot be reached: it is away; each worker counts by itself until they are back",
             )
         ]
-
-
-async def test_closed_refuses(caplog: pytest.LogCaptureFixture) -> None:
-    shared = Shaky()
-    shared.away = True
-    async with failover(shared, closed=True, retry_s=GUARD_S) as (counts, told):
-        assert told.states == [True, False]
-        for _ in range(3):
-            with pytest.raises(LedgerUnavailable):
-                await counts.book([REQUESTS], 1, "1")
-        assert shared.asked == 1
-        assert "limited requests are refused" in lines(caplog)[0][1]
 
 
 async def test_it_comes_back_by_itself_and_hears_what_happened_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
@@ -247,24 +233,6 @@ async def test_a_server_that_refuses_writes_is_not_back(own_server: RedisServer)
         assert told.states == [True, False]
         await own_server.ask(("CONFIG", "SET", "maxmemory", 0))
         await told.until(True)
-
-
-@pytest.mark.needs(REDIS)
-async def test_the_counts_go_on_with_the_next_master(tmp_path: Path) -> None:
-    with started(WatchedGroup(tmp_path)) as group:
-        shared = RedisLedger(group.url, timeout_s=GUARD_S, now=Clock())
-        async with failover(shared) as (counts, told):
-            assert (await counts.book([TOKENS], 7, "1")).granted
-            old = await group.master()
-            replica = next(server for server in group.data if server is not old)
-            async with asyncio.timeout(GUARD_S):
-                while await replica.ask(("DBSIZE",)) == [0]:  # noqa: ASYNC110  # nobody announces it
-                    await asyncio.sleep(0.02)
-            old.stop()
-            await counts.book([TOKENS], 1, "2")  # by itself
-            await told.until(True)
-            assert told.states == [True, False, True]
-            assert (await counts.book([TOKENS], 1, "3")).used == (8,)
 
 
 @pytest.mark.parametrize(("policy", "paused"), [("open", False), ("closed", True)], ids=["killed", "stopped"])

@@ -19,13 +19,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.ratelimit.conftest import Clock, MakeLedger, ledger
 from tests.store.redis_server import GROUPS
 from tests.waiting import GUARD_S
-from toolwire.ratelimit.base import LEASE_S, Booking, Bound, Ledger, LedgerUnavailable, changes
+from toolwire.ratelimit.base import LEASE_S, Bound, Ledger, LedgerUnavailable, changes
 from toolwire.ratelimit.sqlite import SqliteLedger
 
 REQUESTS = Bound("key", "requests", "key:a", 6)
-TOKENS = Bound("key", "tokens", "key:a", 10)
 SLOTS = Bound("key", "concurrent", "key:a", 2)
-ROUTE = Bound("route", "requests", "route:m", 3)
 
 
 async def granted(counts: Ledger, bounds: Sequence[Bound], tokens: int = 1, lease: str = "l") -> bool:
@@ -43,52 +41,6 @@ async def test_a_bucket_lets_its_limit_through_at_once_and_then_at_its_rate(
     assert [await granted(counts, [REQUESTS]) for _ in range(2)] == [True, False]
     clock.now += 1000
     assert [await granted(counts, [REQUESTS]) for _ in range(7)] == [True] * 6 + [False]
-
-
-@pytest.mark.parametrize("refusing", [REQUESTS, TOKENS, SLOTS])
-async def test_who_is_refused_by_one_limit_takes_nothing_from_the_others(
-    make_ledger: MakeLedger, refusing: Bound
-) -> None:
-    counts = make_ledger()
-    full = {"requests": 6, "tokens": 1, "concurrent": 2}[refusing.kind]
-    for number in range(full):
-        assert await granted(counts, [refusing], 10, f"f{number}")
-    others = [b for b in (ROUTE, REQUESTS, TOKENS, SLOTS) if b is not refusing]
-    for place in range(4):
-        assert not await granted(counts, [*others[:place], refusing, *others[place:]], 1, "x")
-    assert (await counts.book(others, 1, "y")).used == tuple(1.0 for _ in others)
-
-
-async def test_use_beyond_the_limit_is_a_debt_and_less_than_nothing_is_nothing(
-    make_ledger: MakeLedger, clock: Clock
-) -> None:
-    counts = make_ledger()
-    assert await granted(counts, [TOKENS], 1, "1")
-    await counts.settle(changes([TOKENS], 1, 31), "1")
-    assert await counts.book([TOKENS], 1, "2") == Booking(False, (31,))
-    clock.now += (31 - 9) * 6 - 1
-    assert not await granted(counts, [TOKENS], 1, "2")
-    clock.now += 1
-    assert await granted(counts, [TOKENS], 1, "2")
-    clock.now += 600
-    await counts.settle(changes([TOKENS], 1, 0), "2")
-    assert (await counts.book([TOKENS], 10, "3")).used == (10,)
-
-
-async def test_a_request_larger_than_its_limit_needs_an_empty_bucket(make_ledger: MakeLedger) -> None:
-    counts = make_ledger()
-    assert await counts.book([TOKENS], 500, "1") == Booking(True, (10,))
-    await counts.settle(changes([TOKENS], 500, 4), "1")
-    assert await counts.book([TOKENS], 500, "2") == Booking(False, (4,))
-
-
-async def test_a_slot_is_free_again_when_its_exchange_ends(make_ledger: MakeLedger) -> None:
-    counts = make_ledger()
-    assert [await granted(counts, [SLOTS], 1, str(number)) for number in range(3)] == [True, True, False]
-    for _ in range(2):  # twice is once
-        await counts.settle(changes([SLOTS], 1, 0), "0")
-        await counts.settle(changes([SLOTS], 1, 0), "2")
-    assert [await granted(counts, [SLOTS], 1, str(number)) for number in range(3, 5)] == [True, False]
 
 
 async def test_two_gateways_count_together(kind: str, make_ledger: MakeLedger) -> None:

@@ -17,7 +17,6 @@ from toolwire.store.base import ResponseStore, StoreUnavailable
 from toolwire.store.encoding import TurnTooLarge
 
 MakeStore = Callable[..., ResponseStore]
-MIB = 1024 * 1024
 SHARED = pytest.mark.parametrize("make_store", ["sqlite", *GROUPS], indirect=True)
 EVERYWHERE = pytest.mark.parametrize("make_store", ["memory", "sqlite", *GROUPS], indirect=True)
 
@@ -33,22 +32,6 @@ async def test_what_was_put_is_there(store: ResponseStore) -> None:
     )  # fmt: skip
     await store.put(kept)
     assert await store.get("resp_1", "alice") == kept
-
-
-@EVERYWHERE
-async def test_a_turn_comes_goes_and_comes_back(store: ResponseStore) -> None:
-    assert await store.get("resp_1", "alice") is None
-    assert await chain_of(store, "resp_1", "alice") is None
-    assert await store.delete("resp_1", "alice") is False
-    await store.put(turn("resp_1", status="in_progress"))
-    done = turn("resp_1", status="completed", text="longer than it was before")
-    await store.put(done)
-    assert await store.get("resp_1", "alice") == done
-    assert await store.delete("resp_1", "alice") is True
-    assert await store.get("resp_1", "alice") is None
-    assert await store.delete("resp_1", "alice") is False
-    await store.put(turn("resp_1"))
-    assert await store.get("resp_1", "alice") == turn("resp_1")
 
 
 async def test_changing_what_was_put_or_got_does_not_change_what_is_kept(store: ResponseStore) -> None:
@@ -107,27 +90,6 @@ async def test_a_conversation_lives_as_long_as_its_youngest_turn(store: Response
     assert await chain_of(store, "resp_4", "alice") is None
     assert await store.get("resp_0", "alice") is None
     assert await store.prune(clock.now) == 5
-
-
-async def test_only_what_a_turn_goes_on_from_is_prolonged(store: ResponseStore, clock: Clock) -> None:
-    await store.put(turn("root", expires=START + 10 * HOUR))
-    await store.put(turn("left", ancestors=["root"], expires=START + 10 * HOUR))
-    await store.put(turn("root", owner="bob", expires=START + 10 * HOUR))
-    await store.put(turn("right", ancestors=["root"], expires=START + 20 * HOUR))
-    await store.put(turn("older", ancestors=["right"], expires=START + 5 * HOUR))  # never shortened
-    clock.now = START + 15 * HOUR
-    assert await store.get("left", "alice") is None
-    assert await store.get("root", "bob") is None
-    assert await chain_of(store, "right", "alice") is not None
-
-
-async def test_what_has_expired_does_not_come_back(store: ResponseStore, clock: Clock) -> None:
-    await store.put(turn("resp_0", expires=START + HOUR))
-    clock.now = START + HOUR
-    await store.put(turn("resp_1", ancestors=["resp_0", "resp_never"], expires=START + 20 * HOUR))
-    await store.prolong(["resp_0"], "alice", START + 20 * HOUR)
-    assert await store.get("resp_0", "alice") is None
-    assert await chain_of(store, "resp_1", "alice") is None
 
 
 async def test_what_is_prolonged_lives_and_counts_as_used(make_store: MakeStore, clock: Clock) -> None:
@@ -207,13 +169,6 @@ async def test_what_json_cannot_hold_is_a_bug_of_the_caller_and_keeps_nothing(st
 # --- size -------------------------------------------------------------------------------------------------------------
 
 
-async def test_large_turns(store: ResponseStore) -> None:
-    turns = [turn(f"resp_{i}", ancestors=[f"resp_{j}" for j in range(i)], text=f"{i}é" * 2 * MIB) for i in range(3)]
-    for each in turns:
-        await store.put(each)
-    assert await chain_of(store, "resp_2", "alice") == tuple(turns)
-
-
 async def test_a_turn_beyond_the_limit_is_refused_and_changes_nothing(make_store: MakeStore) -> None:
     store = make_store(max_turn_bytes=10_000)
     await store.start()
@@ -232,41 +187,6 @@ async def test_bounds_must_be_positive(make_store: MakeStore) -> None:
 
 
 # --- what goes away by itself -----------------------------------------------------------------------------------------
-
-
-@EVERYWHERE
-async def test_prune_removes_what_expired_and_nothing_else(store: ResponseStore, clock: Clock) -> None:
-    for i in range(10):
-        await store.put(turn(f"resp_{i}", expires=START + i * HOUR))
-    clock.now = START + 4 * HOUR
-    assert await store.prune(clock.now) == 5
-    assert await store.prune(clock.now) == 0
-    there = [i for i in range(10) if await store.get(f"resp_{i}", "alice")]
-    assert there == [5, 6, 7, 8, 9]
-
-
-async def test_prune_of_very_many(make_store: MakeStore) -> None:
-    store = make_store(max_turns=5000)
-    await store.start()
-    for start in range(0, 1200, 200):
-        await asyncio.gather(*(store.put(turn(f"resp_{start + i}", expires=START + HOUR)) for i in range(200)))
-    await store.put(turn("resp_last"))
-    assert await store.prune(START + 2 * HOUR) == 1200
-    assert await store.get("resp_last", "alice") is not None
-
-
-async def test_beyond_the_bound_the_longest_unchanged_go_first(make_store: MakeStore) -> None:
-    store = make_store(max_turns=3)
-    await store.start()
-    for ident in ("a", "b", "c"):
-        await store.put(turn(ident))
-    await store.put(turn("a", status="failed"))  # Finished now, so `b` is the oldest.
-    await store.put(turn("d"))
-    assert await store.get("b", "alice") is None
-    assert [await store.get(ident, "alice") is not None for ident in ("a", "c", "d")] == [True, True, True]
-    await store.delete("d", "alice")
-    await store.put(turn("e"))
-    assert [await store.get(ident, "alice") is not None for ident in ("a", "c", "e")] == [True, True, True]
 
 
 async def test_a_conversation_is_used_with_its_youngest_turn(make_store: MakeStore) -> None:
@@ -319,14 +239,6 @@ async def test_the_bound_counts_all_owners(make_store: MakeStore) -> None:
 
 
 # --- many at once -----------------------------------------------------------------------------------------------------
-
-
-async def test_the_bound_holds_when_many_put_at_once(make_store: MakeStore) -> None:
-    store = make_store(max_turns=10)
-    await store.start()
-    await asyncio.gather(*(store.put(turn(f"resp_{i}")) for i in range(80)))
-    there = [i for i in range(80) if await store.get(f"resp_{i}", "alice")]
-    assert len(there) == 10
 
 
 async def test_a_cancelled_put_harms_nobody(store: ResponseStore) -> None:

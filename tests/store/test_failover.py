@@ -143,15 +143,6 @@ async def test_a_master_that_stops_for_a_while_and_believes_that_it_still_is_one
         await newest_is_there(load, idle)
 
 
-async def test_a_master_that_is_replaced_on_request(watched: WatchedGroup, clock: Clock) -> None:
-    """The old one lives, and takes commands as a master until somebody tells it."""
-    async with loaded(watched, clock) as (load, idle):
-        old = await watched.master()
-        await watched.sentinels[0].ask(("SENTINEL", "FAILOVER", "main"))
-        await watched.replaced(old)
-        await newest_is_there(load, idle)
-
-
 async def test_a_master_of_a_cluster_that_is_killed(cluster: ClusterGroup, clock: Clock) -> None:
     async with loaded(cluster, clock) as (load, idle):
         old = await cluster.slot_master(PREFIX)
@@ -212,24 +203,4 @@ async def test_a_sentinel_that_hangs_and_one_that_is_gone_hold_nobody_up(watched
     assert await store.get("resp_1", "alice") == turn("resp_1")
     with pytest.raises(StoreUnavailable, match=r"^the Redis server cannot be reached$"):
         await store.get("resp_2", "alice")  # Nobody can say whether that master still is one.
-    await store.close()
-
-
-async def test_in_a_long_outage_each_call_is_tried_once(clock: Clock) -> None:
-    store = RedisStore("redis+sentinel://127.0.0.1:1/main", now=clock, timeout_s=GUARD_S, patience_s=GUARD_S)
-    now = asyncio.get_running_loop().time()
-    store._client._failing[True] = now - GUARD_S, now
-    nodes, looks = store._client._nodes, list[None]()
-    assert nodes is not None
-    find = nodes.find
-
-    async def counted() -> Any:
-        looks.append(None)
-        return await find()
-
-    nodes.find = counted  # type: ignore[method-assign]
-    for number in range(4):
-        with pytest.raises(StoreUnavailable):
-            await store.put(turn(f"resp_{number}"))
-    assert len(looks) == 4
     await store.close()

@@ -91,18 +91,6 @@ async def test_a_server_that_is_full(redis_server: RedisServer, clock: Clock) ->
     await store.close()
 
 
-async def test_a_turn_that_the_server_evicted(redis_server: RedisServer, clock: Clock) -> None:
-    store = RedisStore(redis_server.url, 3, prefix="evicted", now=clock, timeout_s=GUARD_S)
-    for i in range(3):
-        await store.put(turn(f"resp_{i}"))
-    assert await redis_server.ask(("DEL", store._key("resp_1", "alice"))) == [1]
-    assert await store.get("resp_1", "alice") is None
-    assert await store.delete("resp_1", "alice") is False
-    await store.put(turn("resp_3"))
-    assert await store.get("resp_0", "alice") is not None
-    await store.close()
-
-
 async def test_a_server_that_evicts_our_own_lists(redis_server: RedisServer, clock: Clock) -> None:
     for lost in ("order", "expiry", "last", "owners", "puts", "whose", f"order:{key_of('', 'alice')}"):
         prefix = f"evicts-{lost}"
@@ -188,14 +176,6 @@ async def test_a_cluster_has_all_keys_in_one_slot(cluster_group: ClusterGroup, c
     await store.close()
 
 
-async def test_one_node_of_a_cluster_is_enough_to_find_the_others(cluster_group: ClusterGroup, clock: Clock) -> None:
-    for server in cluster_group.servers:
-        store = RedisStore(f"redis+cluster://127.0.0.1:{server.port}", prefix="by-one", now=clock, timeout_s=GUARD_S)
-        await store.put(turn("resp_1"))
-        assert await store.get("resp_1", "alice") == turn("resp_1")
-        await store.close()
-
-
 async def test_a_cluster_that_is_taken_for_a_server_alone(cluster_group: ClusterGroup, clock: Clock) -> None:
     said = set()
     for server in cluster_group.servers:
@@ -205,14 +185,6 @@ async def test_a_cluster_that_is_taken_for_a_server_alone(cluster_group: Cluster
         said.add(str(caught.value))
         await store.close()
     assert "the Redis server is one of a cluster (redis+cluster://)" in said
-
-
-async def test_a_server_alone_that_is_taken_for_something_else(redis_server: RedisServer, clock: Clock) -> None:
-    for form in ("redis+sentinel://127.0.0.1:{}/main", "redis+cluster://127.0.0.1:{}"):
-        store = RedisStore(form.format(redis_server.port), now=clock, timeout_s=GUARD_S)
-        with pytest.raises(StoreUnavailable, match=r"^the hosts of the URL are not what it says, Sentinels or nodes"):
-            await store.start()
-        await store.close()
 
 
 async def test_replicas_of_a_server_that_nobody_watches(watched_group: WatchedGroup, clock: Clock) -> None:

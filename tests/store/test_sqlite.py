@@ -23,7 +23,7 @@ from tests.waiting import GUARD_S
 from toolwire.protocols.shared.turn import Beginning, Place, StoredBeginning, StoredTurn
 from toolwire.protocols.shared.wire import dump, load
 from toolwire.store.base import StoreUnavailable
-from toolwire.store.encoding import WIRE_FORM_KEY, TurnTooLarge, encode
+from toolwire.store.encoding import WIRE_FORM_KEY, encode
 from toolwire.store.memory import MemoryStore
 from toolwire.store.sqlite import MOST_TEXTS, SqliteStore
 
@@ -156,23 +156,6 @@ async def test_the_loop_goes_on_while_another_process_writes(path: Path, clock: 
     await store.close()
 
 
-async def test_bytes_are_bounded_too(path: Path, clock: Clock) -> None:
-    size = 10_000
-    stores = SqliteStore(path, max_bytes=5 * size, now=clock), MemoryStore(max_bytes=5 * size, now=clock)
-    for store in stores:
-        for i in range(8):
-            await store.put(turn(f"resp_{i}", text="x" * (size - 500)))
-        there = [i for i in range(8) if await store.get(f"resp_{i}", "alice")]
-        assert there == [3, 4, 5, 6, 7]
-        await store.put(turn("resp_large", text="x" * (4 * size - 1000)))
-        there = [i for i in range(8) if await store.get(f"resp_{i}", "alice")]
-        assert there == [7]
-        with pytest.raises(TurnTooLarge, match="at most 50000"):
-            await store.put(turn("resp_larger", text="x" * 5 * size))
-        assert await store.get("resp_large", "alice") is not None
-        await store.close()
-
-
 # --- what turns share -------------------------------------------------------------------------------------------------
 
 
@@ -289,27 +272,6 @@ async def test_many_open_a_new_file_together(tmp_path: Path, clock: Clock) -> No
         for store in stores:
             await store.close()
         assert check(path)[0] == len(stores)
-
-
-async def test_a_new_file_that_another_process_writes_to(
-    path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SQLite does not wait here, however long it was told to."""
-    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    other.execute("BEGIN IMMEDIATE")
-    waits: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        waits.append(seconds)
-        if len(waits) == 3:
-            other.execute("COMMIT")
-
-    monkeypatch.setattr("toolwire.store.sqlite.time.sleep", sleep)
-    store = SqliteStore(path, now=clock, busy_timeout_s=GUARD_S)
-    await store.put(turn("resp_1"))
-    assert len(waits) == 3
-    await store.close()
-    other.close()
 
 
 @pytest.mark.parametrize(("chars", "beside", "puts"), [(300_000, 0, 1), (300_000, 0, 7), (100, 6, 60)])

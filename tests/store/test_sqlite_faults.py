@@ -20,7 +20,7 @@ from tests.store.test_sqlite import check
 from tests.store.turns import Clock, turn
 from tests.waiting import GUARD_S
 from toolwire.store.base import StoreUnavailable
-from toolwire.store.encoding import TurnTooLarge, key_of
+from toolwire.store.encoding import TurnTooLarge
 from toolwire.store.sqlite import SqliteStore
 from toolwire.store.sqlite_layout import APPLICATION, LAYOUT, SCHEMA
 
@@ -147,17 +147,6 @@ async def test_what_waits_is_written_together(path: Path, clock: Clock, monkeypa
     assert sum(statement.startswith("BEGIN") for statement in said) == 1
     await store.close()
     assert check(path)[0] == 19
-
-
-async def test_who_waits_beside_a_put_that_fails_is_written(path: Path, clock: Clock) -> None:
-    store = SqliteStore(path, now=clock)
-    await store.put(turn("resp_before"))
-    wrong = f"new.key = '{key_of('resp_3', 'alice')}'"
-    change(path, f"CREATE TRIGGER no BEFORE INSERT ON turns WHEN {wrong} BEGIN SELECT RAISE(ABORT, 'no'); END")
-    ended = await asyncio.gather(*(store.put(turn(f"resp_{i}")) for i in range(8)), return_exceptions=True)
-    assert [isinstance(each, StoreUnavailable) for each in ended] == [i == 3 for i in range(8)]
-    assert [i for i in range(8) if await store.get(f"resp_{i}", "alice") is None] == [3]
-    await store.close()
 
 
 async def test_a_file_that_could_not_be_made_is_made_later(
