@@ -190,6 +190,14 @@ async def test_the_command_shows_it_and_says_that_it_is_the_same(tmp_path: Path)
     assert "DIFFERENT" in done.output
 
 
+async def test_own_patterns_are_covered_and_checked() -> None:
+    secrets = [r"\d{4}-\d{4}"]
+    async with Upstream([Say("badge 4711-0815")]) as upstream, recording(upstream, secrets=secrets) as server:
+        content = await capture_of(server, CHAT, False, False)
+    assert b"4711-0815" not in content
+    assert b"badge *********" in content
+
+
 async def test_only_the_last_are_kept_and_listed_youngest_first() -> None:
     async with Upstream([Say("hi")]) as upstream, recording(upstream, keep=2) as server:
         for number in range(4):

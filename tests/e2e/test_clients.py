@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from tests.cases import every
 from tests.e2e.conftest import CHAT, lines_in
 from tests.e2e.edge import BODY, STREAMED, Start, answered, check, head
 from tests.waiting import GUARD_S, until
-from toolwire.server.clients import ClientConnection
+from toolwire.server.clients import REFUSALS, ClientConnection
 from toolwire.testing import Answer, Upstream, chunk, frame
 
 # --- time -----------------------------------------------------------------------------------------------------------
@@ -153,6 +153,19 @@ async def test_too_many_connections(start: Start) -> None:
         assert (await gateway.said(b"GET /health HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.0 200")
     assert gateway.number("toolwire_clients_refused_total", "connections") == 1
     await until(lambda: gateway.number("toolwire_client_connections") == 0)
+
+
+async def test_those_that_are_refused_are_few_as_well(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolwire.server.clients.REFUSALS", 3)
+    assert REFUSALS > 3
+    gateway = await start(limits={"connections": 0})
+    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
+        for _ in range(3):
+            reader, _ = await stack.enter_async_context(gateway.connection())
+            check(await reader.readuntil(b'"}}'), 503, "overloaded")
+        reader, _ = await stack.enter_async_context(gateway.connection())
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
 
 
 async def test_of_many_connections_beyond_the_maximum_one_is_logged_with_the_number_of_the_others(

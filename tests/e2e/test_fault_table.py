@@ -340,6 +340,17 @@ def check_said(
     assert after["toolwire_inflight_requests"] == 0
 
 
+async def test_an_answer_too_many_is_counted_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """R33.6. That no client ever gets it: `tests/backends/test_out_of_step.py`."""
+    whole = _whole("Hello")
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(whole)
+    async with gateway_before([Raw((head + whole) * 2, hang=True)]) as (server, _):
+        for number in (1, 2):
+            check_fine(await post(server, body(CHAT, False, False)), CHAT, False)
+            assert counted(server)['toolwire_backend_errors_total{backend="up",code="out_of_step"}'] == number
+    assert caplog.text.count("no request asked for") == 1
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors in /proc")
 @pytest.mark.parametrize("mode", ["prompt", "native"])
 async def test_the_table_leaves_nothing_behind(mode: str) -> None:
