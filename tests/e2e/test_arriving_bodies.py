@@ -159,6 +159,15 @@ async def test_a_body_counts_until_its_request_is_answered(start: Start) -> None
             await until(lambda gateway=gateway: gateway.body_bytes == 0)
 
 
+async def test_a_client_without_room_is_not_told_to_send(start: Start) -> None:
+    gateway = await start(**KEYS, limits={"total_body_bytes": 2 * MIB, "body_bytes": MIB})
+    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
+        await open_(stack, gateway, head(MIB), b" " * (MIB // 2))
+        await until(lambda: gateway.body_bytes == MIB // 2)
+        reader, _ = await open_(stack, gateway, head(MIB, "Expect: 100-continue"))
+        assert (await reader.read()).startswith(b"HTTP/1.1 503 ")
+
+
 async def test_a_client_that_was_told_to_send_is_told_of_a_stop(start: Start) -> None:
     """The interim response is not yet the beginning of its answer."""
     async with asyncio.timeout(GUARD_S), Upstream([Say("Hello.", hang=True)]) as up, AsyncExitStack() as stack:

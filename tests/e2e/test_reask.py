@@ -21,7 +21,7 @@ from tests.e2e.test_cut_calls import asking
 from tests.waiting import GUARD_S
 from toolwire.model import ModelReply, ReplyChoice, Text
 from toolwire.protocols.chat.protocol import ChatProtocol
-from toolwire.testing import Answer, Asked, Say, Upstream
+from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 NEAR = '<tool_call>{"name":"reed","arguments":{"path":"a"}}</tool_call>'
 GOOD = '<tool_call>{"name":"read","arguments":{"path":"a"}}</tool_call>'
@@ -103,6 +103,20 @@ async def test_the_second_answer_comes_as_it_is_written(gateway: Gateway, path: 
             rest = await got.read()
     assert b"reed" not in early + rest
     assert b"two" in rest
+
+
+@PATHS
+async def test_a_fault_of_the_second_answer(gateway: Gateway, path: str) -> None:
+    """While nothing of it was sent, the first answer is given; later it is a fault like any other."""
+    async with Upstream([Say(NEAR), Refuse(400), Say(NEAR), Say("one", cut=True)]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        answer = await post(server, body(path), path=path)
+        assert b"reed" in answer.body
+        assert b'"error":{' not in answer.body
+        answer = await post(server, body(path), path=path)
+        assert b"one" in answer.body
+        assert b"upstream_disconnected" in answer.body
+    assert len(upstream.posts) == 4
 
 
 def choices(*texts: str) -> Callable[[Asked], Answer]:
