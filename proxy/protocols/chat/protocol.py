@@ -60,6 +60,7 @@ def missing_finish(tail: bytes) -> bytes:
             said = choice.get("delta")
             reason = "tool_calls" if isinstance(said, dict) and said.get("tool_calls") else "stop"
             end = {"index": choice.get("index", 0), "delta": {}, "logprobs": None, "finish_reason": reason}
+            chunk.pop("usage", None)  # those counts were sent
             return b"data: %b\n\n" % dump({**chunk, "choices": [end]})
     return b""
 
