@@ -78,11 +78,12 @@ def test_what_is_not_there_is_no_refusal_of_a_part(message: str) -> None:
         ),
         ("The model gpt-5-2025-08-07 takes max_tokens between 1-8192", Concessions(most_tokens=8192)),
         ("This model doesn't support image input", Concessions(no_images=True)),
+        ("The model server answered 400: could not reserve the context window", None),
         ("Missing `reasoning_content` field in the assistant message at message index 1.", None),
         ("Missing reasoning_content in the assistant message", None),
     ],
 )
 def test_what_a_message_names(message: str, conceded: Concessions | None) -> None:
-    """Not the field that it advises, the date of a model, and a field that it wants."""
+    """Not the field that it advises, the date of a model, its status, and a field that it wants."""
     for status in (400, 404) if "image" in message else (400,):
         assert learn_concession(NONE, refusal(message, status), FULL) == conceded

@@ -214,3 +214,12 @@ async def test_two_keys_teach_the_third(kind: str) -> None:
     assert sent == [[True, False], [False], [True, False], [False]]
     assert shown == ["some", "some", "all", "all"]
     assert overview["refused"]["m"][kind] == "all"
+
+
+async def test_what_is_refused_in_any_case_teaches_nothing() -> None:
+    """The request without the image is refused as well, so the image was not the reason."""
+    async with gateway_before(
+        [Refuse(400, "no image can be read: the prompt is broken")], backend={"preset": "generic"}
+    ) as (server, _):
+        assert (await post(server, {"model": "m", **PICTURE})).status == 400
+        assert "refused" not in await refused(server)

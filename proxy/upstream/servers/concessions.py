@@ -160,7 +160,7 @@ def learn_concession(known: Concessions, fault: GatewayError, sent: ModelRequest
         return replace(known, word_choice=True)
     limit = sampling.max_tokens
     if limit is not None and _TOKENS.search(message):
-        most, left = _read_limits(message, limit)
+        most, left = _read_limits(message.removeprefix(f"The model server answered {status}"), limit)
         if most is not None and most != known.most_tokens:
             return replace(known, most_tokens=most)
         if left is not None and known.left_tokens is None:
