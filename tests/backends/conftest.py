@@ -17,8 +17,6 @@ from toolwire.testing import Upstream
 from toolwire.upstream.client.wire_client import WireClient
 from toolwire.upstream.servers.http import HttpBackend, HttpSource
 
-SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-
 Connect = Callable[..., Awaitable[HttpBackend]]
 
 

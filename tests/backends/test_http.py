@@ -10,10 +10,12 @@ import orjson
 import pytest
 
 from tests.backends.conftest import Connect, ask, bytes_of, events_of, fault_of
+from tests.backends.peers import CHUNKED, chunked
 from tests.cases import every
 from toolwire.config import BackendConfig, GatewayConfig, LimitsConfig, Pool, Timeouts
 from toolwire.configuration.checks import check_values
 from toolwire.errors import BackendFault, GatewayError
+from toolwire.events import Finish
 from toolwire.folding import fold
 from toolwire.model import Usage
 from toolwire.registry import usual_server
@@ -114,6 +116,13 @@ async def test_headers_of_a_middleware(server: Upstream, connect: Connect) -> No
 
 
 # --- what comes back ------------------------------------------------------------------------------------------------
+
+
+async def test_proxy_variables_are_ignored(server: Upstream, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    server.script = [Say("ok")]
+    assert isinstance((await events_of(await connect(trust_env=False)))[-1], Finish)
+    assert "authorization" not in server.requests[0].headers
 
 
 async def test_a_whole_answer(server: Upstream, connect: Connect) -> None:
@@ -356,6 +365,13 @@ async def overdue(backend: HttpBackend) -> GatewayError:
         return fault
 
 
+async def test_time_limit_for_the_first_byte_of_the_body(server: Upstream, connect: Connect) -> None:
+    server.script = [Answer(headers={"Content-Type": "text/event-stream"}, hang=True)]
+    error = await overdue(await connect(timeouts=Timeouts(first_byte_s=0.2, idle_s=60)))
+    assert (error.status, error.code) == (504, "upstream_timeout")
+    assert "first byte" in error.message
+
+
 async def test_a_reader_that_takes_its_time_is_not_the_servers_silence(server: Upstream, connect: Connect) -> None:
     server.script = [Answer([b": x\n\n"], headers={"Content-Type": "text/event-stream"}, hang=True)]
     backend = await connect(timeouts=Timeouts(idle_s=0))
@@ -381,9 +397,41 @@ async def test_time_limit_for_everything(server: Upstream, connect: Connect) -> 
 # --- connections -------------------------------------------------------------------------------------
 
 
+async def test_time_limit_for_connecting(connect: Connect) -> None:
+    # A listening socket whose queue is full does not answer: the kernel drops further connection requests.
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        waiting = [socket.socket() for _ in range(8)]
+        try:
+            for client in waiting:
+                client.setblocking(False)
+                client.connect_ex(("127.0.0.1", port))
+            backend = await connect(url=f"http://127.0.0.1:{port}", timeouts=Timeouts(connect_s=0.1))
+            with pytest.raises(BackendFault, match="connecting") as caught:
+                await backend.open(ask(), request_id="r")
+            assert (caught.value.status, caught.value.code) == (504, "upstream_timeout")
+        finally:
+            for client in waiting:
+                client.close()
+
+
 async def test_a_refusal_does_not_keep_its_connection_busy(server: Upstream, connect: Connect) -> None:
     server.script = [Refuse(500), Say("a")]
     backend = await connect(pool=Pool(connections=1))
     with pytest.raises(BackendFault):
         await backend.open(ask(), request_id="r")
     await events_of(backend)
+
+
+async def test_a_kept_connection_that_dies_after_its_first_byte_is_not_replaced(
+    server: Upstream, connect: Connect
+) -> None:
+    server.script = [Say("a"), Raw(CHUNKED + chunked(frame(chunk({"content": "x"})), end=False)), Say("b")]
+    backend = await connect()
+    await events_of(backend)
+    assert (await fault_of(backend)).code == "upstream_disconnected"
+    assert len(server.requests) == 2

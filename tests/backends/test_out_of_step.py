@@ -19,7 +19,7 @@ import pytest
 from tests.backends.peers import CHUNKED, LIMIT, OK, Peer, Step, ask, chunked, post, sized
 from tests.cases import every
 from tests.waiting import until
-from toolwire.config import BackendConfig
+from toolwire.config import BackendConfig, Pool
 from toolwire.testing import close_server
 from toolwire.upstream.client import wire_client
 from toolwire.upstream.client.wire_client import SETTLE_S, WireClient
@@ -183,6 +183,18 @@ async def test_a_connection_settles_before_it_is_used_again() -> None:
         await peer.all_closed()
 
 
+async def test_connections_that_settle_count_as_unused() -> None:
+    async with Peer() as peer:
+        client, clock = clocked(peer, [], pool=Pool(idle_connections=2, idle_s=30.0))
+        for _ in range(5):
+            await ask(client)
+        await until(lambda: peer.open == 2)
+        clock.append(30.0)
+        client.patrol()
+        await peer.all_closed()
+        await client.close()
+
+
 @pytest.mark.parametrize("framing", FRAMINGS)
 @pytest.mark.parametrize("size", [1, 9, 10_000], ids=["a byte", "half a head", "whole"])
 async def test_any_byte_on_an_unused_connection_ends_it(framing: str, size: int) -> None:
@@ -243,6 +255,18 @@ async def test_a_server_is_in_step_again_after_a_while() -> None:
             clock.append(moment)
             await ask(client)
         assert (peer.connections, reports) == (4, [True])
+        await client.close()
+
+
+async def test_the_other_unused_connections_are_closed_as_well() -> None:
+    gate = asyncio.Event()
+    async with Peer([sized(b"a")], [sized(b"b"), gate, sized(b"x")]) as peer:
+        client, _ = clocked(peer, [])
+        for answer in [await post(client), await post(client)]:
+            await answer.read(LIMIT)
+        assert peer.open == 2
+        gate.set()
+        await peer.all_closed()
         await client.close()
 
 

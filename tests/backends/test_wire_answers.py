@@ -318,6 +318,16 @@ async def test_more_than_the_length_promised(surplus: bytes, read: str) -> None:
         await client.close()
 
 
+async def test_a_request_to_switch_protocols() -> None:
+    steps = [b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\nxx"]
+    async with Peer(steps, after="hang") as peer:
+        client = peer.client()
+        with pytest.raises(BackendFault) as caught:
+            await client.post(b"{}", stream=False, request_id="r")
+        assert caught.value.code == "upstream_invalid_response"
+        await client.close()
+
+
 @pytest.mark.parametrize(
     ("steps", "after", "body", "connections"),
     [

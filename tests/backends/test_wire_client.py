@@ -177,6 +177,16 @@ async def test_every_end_frees_its_place(end: str) -> None:
         await client.close()
 
 
+async def test_no_connection_no_place() -> None:
+    async with Peer() as gone:
+        url = gone.url
+    client = WireClient(url, {}, BackendConfig(pool=Pool(connections=1)))
+    for _ in range(3):
+        async with asyncio.timeout(GUARD_S):
+            assert "cannot be reached" in (await fault_of(client)).message
+    await client.close()
+
+
 async def test_a_name_that_nobody_has() -> None:
     for host in ("model.invalid", "a" * 64 + ".invalid"):
         client = WireClient(URL(f"http://{host}/v1"), {}, BackendConfig())

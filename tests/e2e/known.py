@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from toolwire.configuration.settings import load
 from toolwire.ingress import known_conversations
 from toolwire.server.process import gateway
 from toolwire.server.simulated import SimulatedGateway
+from toolwire.support import offload
 
 ROUTES: Final[Mapping[str, Mapping[str, Any]]] = {
     "prompt": {},
@@ -287,3 +288,14 @@ class Both:
     def forget(self) -> None:
         """Begin anew with the numbers of answers."""
         self.knowing.ids, self.fresh.ids = [], []
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[Both]:
+    """The two gateways. Nothing is too small to be known there, nor to be written as a large request."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known_conversations, "LEAST_BYTES", 0)
+        patch.setattr(offload, "OFFLOAD_BYTES", 0)
+        pair = Both()
+        yield pair
+        pair.close()

@@ -45,21 +45,3 @@ async def test_a_session_of_thirty_steps_ends_with_the_right_files(gateway: Gate
         choice = await _turn(client, messages, stream=True)
     assert (choice.finish_reason, choice.message.content) == ("stop", "All done.")
     assert workspace.files() == FINAL
-
-
-async def test_many_sequential_calls(gateway: Gateway) -> None:
-    steps = 60
-    script = [block("read_file", {"path": f"file-{n}"}) for n in range(steps)]
-    server = await gateway(script=[*script, "read them all"])
-    messages: list[Any] = [{"role": "user", "content": "Read the files."}]
-    ids = set()
-    async with sdk(server) as client:
-        for n in range(steps):
-            choice = await _turn(client, messages, stream=n % 2 == 0)
-            (call,) = choice.message.tool_calls
-            assert json.loads(call.function.arguments) == {"path": f"file-{n}"}
-            ids.add(call.id)
-            messages += [choice.message.to_dict(), {"role": "tool", "tool_call_id": call.id, "content": f"content {n}"}]
-        choice = await _turn(client, messages, stream=False)
-    assert choice.message.content == "read them all"
-    assert len(ids) == steps

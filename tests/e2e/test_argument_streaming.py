@@ -7,13 +7,13 @@ import logging
 from typing import Any
 
 import pytest
-from anthropic import APIError
 
 from tests.cases import every
 from tests.e2e.agent import block
+from tests.e2e.conftest import CHAT as PATH
 from tests.e2e.conftest import USER, Gateway, function, post, read_config, sdk
+from tests.e2e.meaning import RESPONSES, ended, said
 from tests.e2e.responses_answers import of_stream
-from tests.e2e.test_copying import RESPONSES, chat_stream_parts
 from tests.e2e.test_messages_sdk import sdk as messages_sdk
 from tests.e2e.test_responses_faults import check_failed, stored
 from toolwire.config import DEFAULT_CHAIN, CallsConfig, GatewayConfig
@@ -23,7 +23,7 @@ from toolwire.model import ToolUse
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.registry import registries
-from toolwire.testing import Say, Upstream
+from toolwire.testing import Say, Upstream, WireAnswer
 
 WRITE = function("write", path="string", text="string")
 STRICT = function("note", strict=True, text="string")
@@ -123,37 +123,6 @@ async def test_the_first_fragment_leaves_before_the_call_is_whole(gateway: Gatew
                     break
 
 
-async def test_short_calls_are_what_they_are_without_streaming(gateway: Gateway) -> None:
-    """Whole, in order before the long ones of their block, repaired, and text where they are none."""
-    short = {"path": "a", "text": "b"}
-    listed = ",".join(json.dumps({"name": "write", "arguments": value}) for value in (short, LONG, short))
-    server = await gateway(config([turn(f"[TOOL_CALLS][{listed}]")], format="mistral", **DEFAULT))
-    (*chunks, _) = (await post(server, CHAT)).frames()
-    calls = chat_stream_parts(chunks)
-    assert [json.loads(call.text) for call in calls] == [short, LONG, short]
-    assert len(fragments(chunks)) > MANY
-    server = await gateway(config([turn(BAD + " More.")], **DEFAULT))
-    *chunks, _ = (await post(server, {**CHAT, "tools": [WRITE]})).frames()
-    assert ([part.text for part in chat_stream_parts(chunks)], reason(chunks)) == ([BAD + " More."], "stop")
-
-
-async def test_messages_end_with_what_was_sent_of_a_call(gateway: Gateway) -> None:
-    """Cut off by the limit of length, and malformed at its end."""
-    whole = block("write", LONG)
-    script = [{**turn(whole[:-200], "length"), "when": "<cut>"}, {**turn(whole.replace("}<", "]<")), "when": "<bad>"}]
-    server = await gateway(config(script, **DEFAULT))
-    asked = [{**MESSAGES, "messages": [{"role": "user", "content": case}]} for case in ("<cut>", "<bad>")]
-    async with messages_sdk(server) as anthropic:
-        async with anthropic.messages.stream(**asked[0]) as told:
-            message = await told.get_final_message()
-        assert message.stop_reason == "max_tokens"
-        assert message.content[0].input["path"] == LONG["path"]  # type: ignore[union-attr]
-        with pytest.raises(APIError) as caught:
-            async with anthropic.messages.stream(**asked[1]) as told:
-                await told.get_final_message()
-    assert "did not end as it began" in str(caught.value)
-
-
 # --- calls that do not end well ---------------------------------------------------------------------------------------
 
 
@@ -161,10 +130,10 @@ async def test_messages_end_with_what_was_sent_of_a_call(gateway: Gateway) -> No
 async def test_a_call_that_was_cut_off_cannot_be_read(gateway: Gateway, before: str, finish: str, status: str) -> None:
     """C18. A whole call before it counts."""
     server = await gateway(config([turn(before + WHOLE[:-30], "length")]))
-    chunks = (await post(server, CHAT)).frames()[:-1]
-    assert reason(chunks) == finish
+    answer = await post(server, CHAT)
+    assert ended(PATH, answer, True) == finish
     with pytest.raises(ValueError):
-        json.loads(chat_stream_parts(chunks)[-1].text)
+        said(PATH, answer, True)
     got = of_stream(await post(server, ASKED, path=RESPONSES))
     assert got.resource["status"] == status
     assert [item["status"] for item in got.resource["output"]] == ["completed", "incomplete"]
@@ -243,16 +212,6 @@ async def test_half_a_text_is_no_call(gateway: Gateway, case: str, script: Any) 
     assert await stored(server, got.resource["id"]) == got.resource
 
 
-async def test_the_error_of_a_server_in_the_middle_of_a_text_is_the_one_that_is_sent(gateway: Gateway) -> None:
-    text = patch()
-    server = await gateway(config([{"chunk": in_pieces(text), "error": {"status": 503, "after": len(text) - 20}}]))
-    *chunks, error, _ = (await post(server, FREE_CHAT)).frames()
-    assert free_fragments(chunks)
-    assert (reason(chunks), error["error"]["code"] != "malformed_tool_arguments") == (None, True)
-    got = of_stream(await post(server, FREE, path=RESPONSES))
-    assert (got.kinds.count("error"), got.kinds[-1], got.resource["output"]) == (1, "failed", [])
-
-
 # --- who sees what ----------------------------------------------------------------------------------------------------
 
 
@@ -301,19 +260,20 @@ async def test_a_middleware_that_may_refuse_calls_holds_them(gateway: Gateway) -
     plugins = registries()
     plugins.middlewares.register("careful", Careful)
 
-    async def answered(*calls: str) -> list[Any]:
+    async def answered(*calls: str) -> WireAnswer:
         text = f"So. {' '.join(calls)} Then."
         server = await gateway(config([turn(text)], "careful"), plugins=plugins)
-        return (await post(server, {**CHAT, "tools": [WRITE]})).frames()[:-1]
+        return await post(server, {**CHAT, "tools": [WRITE]})
 
     long = block("write", LONG)
-    chunks = await answered(long)
-    assert ([part.kind for part in chat_stream_parts(chunks)], reason(chunks)) == (["text", "call"], "tool_calls")
-    chunks = await answered(block("write", {**LONG, "path": "secret"}))
-    assert ([part.kind for part in chat_stream_parts(chunks)], reason(chunks)) == (["text"], "stop")
-    chunks = await answered(long, long.replace("}<", "]<"))
-    said, _ = chat_stream_parts(chunks)
-    assert (said.text.endswith("</tool_call> Then."), reason(chunks)) == (True, "tool_calls")
-    assert len(fragments(chunks)) == 1
-    *chunks, error = await answered(block("write", {"path": "poison"}))
+    for calls, made, end in (
+        ([long], [("write", LONG)], "tool_calls"),
+        ([block("write", {**LONG, "path": "secret"})], [], "stop"),
+        ([long, long.replace("}<", "]<")], [("write", LONG)], "tool_calls"),
+    ):
+        answer = await answered(*calls)
+        assert (said(PATH, answer, True)[1], ended(PATH, answer, True)) == (made, end)
+        assert len(fragments(answer.frames()[:-1])) == len(made)
+    assert said(PATH, answer, True)[0].endswith("</tool_call> Then.")
+    *chunks, error, _ = (await answered(block("write", {"path": "poison"}))).frames()
     assert (fragments(chunks), error["error"]["code"]) == ([], "invalid_tool_arguments")

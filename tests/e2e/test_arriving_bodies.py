@@ -90,16 +90,6 @@ async def test_bytes_count_as_they_come_and_no_longer_than_the_request(start: St
         assert gateway.number("toolwire_request_body_bytes") == 0
 
 
-async def test_a_content_length_alone_takes_nothing_from_others(start: Start) -> None:
-    gateway = await start(**KEYS, **LIMITS)
-    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
-        for _ in range(50):
-            await open_(stack, gateway, head(MIB))
-        await until(lambda: gateway.number("toolwire_inflight_requests") == 50)
-        assert gateway.body_bytes == 0
-        assert await ask(gateway, "other", padded(MIB)) == 200
-
-
 REFUSED_AT = {
     CHAT: "503",
     "/v1/responses": "503",
@@ -134,50 +124,6 @@ async def test_slow_clients_of_one_key_leave_room_for_others(start: Start, chunk
         for key in ("other", "third"):
             assert await ask(gateway, key, padded(MIB)) == 200
         assert highest.bytes <= 4 * MIB
-    await until(lambda: gateway.body_bytes == 0)
-
-
-async def test_many_large_bodies_at_once_never_hold_more_than_the_budget(start: Start, highest: Highest) -> None:
-    """Without keys all clients are one account and may use all of it. The bodies that fit are answered; the others are
-    refused and may come again."""
-    gateway = await start(**LIMITS)
-    body = padded(400_000)
-    statuses: list[str] = []
-
-    async def send() -> None:
-        async with gateway.connection() as (reader, writer):
-            writer.write(head(len(body)))
-            for at in range(0, len(body), 50_000):
-                writer.write(body[at : at + 50_000])
-                await asyncio.sleep(0)
-            line = (await reader.readuntil(b"\r\n\r\n")).decode()
-            statuses.append(line.split()[1])
-            assert line.split()[1] == "200" or "\r\nRetry-After: 1\r\n" in line
-
-    async with asyncio.timeout(GUARD_S):
-        await asyncio.gather(*(send() for _ in range(100)))
-    assert 0 < highest.bytes <= 4 * MIB
-    assert set(statuses) <= {"200", "503"}
-    assert statuses.count("200") >= 4 * MIB // len(body)
-    await until(lambda: gateway.body_bytes == 0)
-
-
-async def test_compressed_bodies_count_as_what_they_hold(start: Start, highest: Highest) -> None:
-    gateway = await start(**KEYS, limits={"total_body_bytes": 2 * MIB, "body_bytes": 4 * MIB})
-    wire = gzip.compress(padded(MIB - 1))
-    assert len(wire) < 10_000
-    async with asyncio.timeout(GUARD_S):
-        async with gateway.connection() as (reader, writer):
-            writer.write(head(len(wire), "Content-Encoding: gzip") + wire)
-            assert await answered(reader) == 200
-        assert MIB - 1 <= highest.bytes <= 2 * MIB
-        bomb = gzip.compress(padded(3 * MIB))  # more than one key may ever have
-        async with gateway.connection() as (reader, writer):
-            writer.write(head(len(bomb), "Content-Encoding: gzip") + bomb)
-            fields, error = await refused(reader)
-        assert (fields["status"], error["code"]) == ("413", "request_too_large")
-        assert "limits.total_body_bytes" in error["message"]
-    assert highest.bytes <= 2 * MIB
     await until(lambda: gateway.body_bytes == 0)
 
 
@@ -234,17 +180,6 @@ async def test_a_client_that_was_told_to_send_is_told_of_a_stop(start: Start) ->
         assert await answered(reader) == 503
 
 
-async def test_pipelined_bodies_count_one_after_the_other(start: Start, highest: Highest) -> None:
-    gateway = await start(**KEYS, **LIMITS)
-    body = padded(MIB)
-    async with asyncio.timeout(GUARD_S), AsyncExitStack() as stack:
-        reader, _ = await open_(stack, gateway, *[head(len(body)) + body] * 3)
-        for _ in range(3):
-            assert await answered(reader) == 200
-    assert highest.bytes == MIB
-    assert gateway.body_bytes == 0
-
-
 async def test_a_refused_body_holds_nothing(start: Start, highest: Highest) -> None:
     """Only of a body that had to be read before it could be refused anything was counted, and no longer."""
     keys = ["slow", {"key": "busy", "requests_per_min": 1}]
@@ -288,14 +223,6 @@ async def test_an_arriving_body_takes_a_place_of_its_key(start: Start, path: str
         clients[1][1].write(padded(1000))
         assert await answered(clients[1][0]) == 200
         assert await ask(gateway, "slow") == 200
-
-
-async def test_a_place_is_free_again_when_a_refusal_has_been_read(start: Start) -> None:
-    gateway = await start(auth={"keys": [{"key": "slow", "concurrent": 1}]})
-    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        for body, status in ((b"{", 400), (b'{"model":1}', 400), (BODY, 200), (b"[]", 400), (BODY, 200)):
-            writer.write(head(len(body)) + body)
-            assert await answered(reader) == status
 
 
 async def test_slow_bodies_do_not_keep_others_out_of_the_gateway(start: Start) -> None:

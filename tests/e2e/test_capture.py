@@ -138,21 +138,6 @@ async def test_a_stream_that_the_client_left_is_the_same_as_far_as_it_went() -> 
     assert (await reproduced(captured)).same
 
 
-@every("stream", [False, True])
-async def test_what_was_tried_again_gives_the_same(stream: bool) -> None:
-    async with Upstream([Refuse(500)]) as bad, Upstream([ANSWERS["call"]]) as good:
-        config = {
-            "backends": {"bad": {"url": bad.url}, "good": {"url": good.url}},
-            "routes": [{"backend": "bad", "fallback": ["good"]}],
-            "capture": 1,
-        }
-        async with serving(read_config(config)) as server:
-            captured = read_capture(await capture_of(server, CHAT, stream, True))
-    assert [call.status for call in captured.calls] == [500, 200]
-    again = await reproduced(captured)
-    assert again.same, again.difference
-
-
 MODULE = """
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [{"type": "function", "function": {"name": "weather", "description": "Says it.", "parameters": SCHEMA}}]
@@ -205,6 +190,14 @@ async def test_the_command_shows_it_and_says_that_it_is_the_same(tmp_path: Path)
     assert "DIFFERENT" in done.output
 
 
+async def test_own_patterns_are_covered_and_checked() -> None:
+    secrets = [r"\d{4}-\d{4}"]
+    async with Upstream([Say("badge 4711-0815")]) as upstream, recording(upstream, secrets=secrets) as server:
+        content = await capture_of(server, CHAT, False, False)
+    assert b"4711-0815" not in content
+    assert b"badge *********" in content
+
+
 async def test_only_the_last_are_kept_and_listed_youngest_first() -> None:
     async with Upstream([Say("hi")]) as upstream, recording(upstream, keep=2) as server:
         for number in range(4):
@@ -254,14 +247,6 @@ async def test_what_is_too_large_is_left_out_and_said() -> None:
     assert bytes_ < MEMORY_BYTES
     with pytest.raises(RecordingError, match=r"capture\.exchange_bytes"):
         await reproduced(captured)
-
-
-async def test_own_patterns_are_covered_and_checked() -> None:
-    secrets = [r"\d{4}-\d{4}"]
-    async with Upstream([Say("badge 4711-0815")]) as upstream, recording(upstream, secrets=secrets) as server:
-        content = await capture_of(server, CHAT, False, False)
-    assert b"4711-0815" not in content
-    assert b"badge *********" in content
 
 
 entries = st.builds(

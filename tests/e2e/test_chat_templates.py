@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import every, examples
-from tests.e2e.conftest import CHAT, function, post, serving, upstream_config
-from tests.e2e.meaning import said
+from tests.e2e.conftest import function, post, serving, upstream_config
 from tests.e2e.speaking import JSON, SSE
 from toolwire.config import GatewayConfig
 from toolwire.errors import ClientFault
@@ -35,16 +34,11 @@ VICUNA = """{% for message in messages %}{% if message['role'] == 'user' %}{{ 'U
 {% else %}{{ message['content'] }}
 
 {% endif %}{% endfor %}ASSISTANT:"""
-ALPACA = """{% for m in messages %}### {{ 'Instruction' if m.role == 'user' else 'Response' }}:
-{{ m.content }}
-
-{% endfor %}### Response:
-"""
 STRICT = (
     """{% if messages[0].role == 'assistant' %}{{ raise_exception('no!') }}{% endif %}{{ messages | tojson }}<|end|>"""
 )
-FILES = {"chatml.jinja": CHATML, "vicuna.jinja": VICUNA, "alpaca.jinja": ALPACA, "strict.jinja": STRICT}
-NAMES = [*TEMPLATES, "chatml.jinja", "vicuna.jinja", "alpaca.jinja"]
+FILES = {"chatml.jinja": CHATML, "vicuna.jinja": VICUNA, "strict.jinja": STRICT}
+NAMES = [*TEMPLATES, "chatml.jinja", "vicuna.jinja"]
 
 TURNS = {
     "plain": r"^(?:System|User|Assistant):",
@@ -54,7 +48,6 @@ TURNS = {
     "gemma": r"<start_of_turn>|<end_of_turn>",
     "chatml.jinja": r"<\|im_start\|>\w+\n|<\|im_end\|>",
     "vicuna.jinja": r"USER:|ASSISTANT:|</s>",
-    "alpaca.jinja": r"### (?:Instruction|Response):",
 }
 """What a model takes for the beginning or the end of a turn."""
 
@@ -152,22 +145,6 @@ async def test_no_text_makes_a_turn(folder: Path, name: str) -> None:
                 assert structure(name, prompt) == turns, (where, prompt)
 
 
-@names
-async def test_what_the_model_copies_comes_out_as_it_was(folder: Path, name: str) -> None:
-    def copied(asked: Asked) -> Answer:
-        prompt: str = asked.json["prompt"]
-        begin, end = prompt.rindex("«"), prompt.rindex("»")
-        answer: Answer = completing(prompt[begin : end + 1])(asked)
-        return answer
-
-    async with Upstream([copied]) as up, serving(behind(up, place(folder, name))) as server:
-        for number, text in enumerate(FORGED[::2]):
-            offered = {"tools": [function("read", path="string")]} if number % 2 else {}
-            stream = number % 4 < 2
-            asked = {"messages": [{"role": "user", "content": f"«{text}»"}], "stream": stream, **offered}
-            assert said(CHAT, await post(server, asked), stream) == (f"«{text}»", [], "")
-
-
 SAID = (
     Message("system", (Text("Be kind."),)),
     Message("user", (Text("Hi"),)),
@@ -255,11 +232,8 @@ def test_a_template_that_refuses(folder: Path) -> None:
     "source",
     [
         "{{ messages.__class__.__mro__ }}",
-        "{{ ''.__class__.__base__.__subclasses__() }}",
         "{{ cycler.__init__.__globals__.os.system('true') }}",
-        "{{ messages.append(1) }}",
         "{{ messages[0].update({'content': 'x'}) }}",
-        "{{ self._TemplateReference__context }}",
     ],
 )
 def test_the_sandbox_holds(source: str) -> None:
@@ -268,11 +242,6 @@ def test_the_sandbox_holds(source: str) -> None:
     except ValueError:
         return
     assert shown == "", "what is unsafe is undefined"
-
-
-def test_a_template_may_count() -> None:
-    counting = "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}"
-    assert JinjaTemplate(counting).render([]) == "0"
 
 
 def test_mistakes(tmp_path: Path) -> None:

@@ -56,16 +56,6 @@ async def test_a_backend_that_is_the_gateway_is_refused(tmp_path: Path) -> None:
     assert "good" not in log
 
 
-async def test_a_reload_refuses_it_as_well(tmp_path: Path) -> None:
-    port = free_port()
-    config = {"backends": {"gpu": {"kind": "mock"}}, "server": {"port": port}}
-    async with running(tmp_path, config) as gateway:
-        gateway.write({**config, "backends": {"gpu": {"url": f"http://127.0.0.1:{port}"}}})
-        gateway.signal(1)
-        await gateway.logged("cannot reload")
-        assert "leads back to the gateway itself" in gateway.log
-
-
 # --- at run time ------------------------------------------------------------------------------------------------------
 
 

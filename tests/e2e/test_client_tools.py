@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -111,20 +110,6 @@ async def test_a_server_that_lacks_them_gets_functions(kind: str, stream: bool) 
     assert (item["type"], item["action"]["commands"], item["status"]) == ("shell_call", ["ls"], "completed")
 
 
-@both
-@every("facts", [{"preset": "openai"}, {"tool_types": ["function", *(t["type"] for t in OPENAI)]}])
-async def test_a_server_that_has_them_gets_them_as_they_are(facts: Any, stream: bool) -> None:
-    call = replace(RUN, extra={"responses": {"item_type": "shell_call", "created_by": "x"}})
-    body = {"input": HISTORY, "tools": OPENAI, "stream": stream, "tool_choice": {"type": "shell"}}
-    sent, got = await asked("openai_responses", RESPONSES_PATH, body, call, **facts)
-    assert (sent["tools"], sent["tool_choice"]) == (OPENAI, {"type": "shell"})
-    _, made, output = sent["input"]
-    assert (made["type"], made["call_id"], made["action"]["commands"]) == ("shell_call", "c1", ["ls"])
-    assert output == {**HISTORY[2], "status": "completed"}
-    (item,) = items_of(got, stream)
-    assert (item["type"], item["action"]["commands"], item["created_by"]) == ("shell_call", ["ls"], "x")
-
-
 BASH = ToolUse("toolu_1", "bash", '{"command":"ls"}')
 CLICKED: list[Any] = [
     *USER,
@@ -153,17 +138,6 @@ async def test_messages_tools_are_functions_elsewhere(kind: str, stream: bool) -
     bash, key = blocks_of(got, stream)
     assert (bash["name"], bash["input"]) == ("bash", {"command": "ls"})
     assert (key["name"], key["toolset_name"], key["input"]) == ("key", "computer", {"text": "b"})
-
-
-@both
-@every("choice", [None, {"type": "tool", "name": "bash"}])
-async def test_a_server_of_anthropic_gets_its_tools_as_they_are(choice: Any, stream: bool) -> None:
-    body = {"max_tokens": 99, "messages": CLICKED, "tools": ANTHROPIC, "stream": stream, "tool_choice": choice}
-    key = ToolUse("toolu_2", "key", '{"text":"b"}', namespace="computer")
-    sent, got = await asked("anthropic_messages", MESSAGES_PATH, body, BASH, key, preset="anthropic")
-    assert (sent["tools"], sent["messages"], sent.get("tool_choice")) == (ANTHROPIC, CLICKED, choice)
-    bash, pressed = blocks_of(got, stream)
-    assert (bash["name"], pressed["name"], pressed["toolset_name"]) == ("bash", "key", "computer")
 
 
 # --- hosted tools ---------------------------------------------------------------------------------------------------

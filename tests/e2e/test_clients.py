@@ -17,7 +17,7 @@ from tests.e2e.conftest import CHAT, lines_in
 from tests.e2e.edge import BODY, STREAMED, Start, answered, check, head
 from tests.waiting import GUARD_S, until
 from toolwire.server.clients import REFUSALS, ClientConnection
-from toolwire.testing import Answer, Say, Upstream, chunk, frame
+from toolwire.testing import Answer, Upstream, chunk, frame
 
 # --- time -----------------------------------------------------------------------------------------------------------
 
@@ -55,16 +55,6 @@ async def test_a_connection_without_a_request_is_closed(start: Start) -> None:
                     got += piece
         assert got == b"" if not first else got.startswith(b"HTTP/1.1 200")
         await until(lambda: not gateway.host.server.open)
-
-
-async def test_no_limit_between_requests(start: Start) -> None:
-    gateway = await start(server={"idle_s": None, "head_s": None, "body_s": None, "write_stall_s": None})
-    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        for _ in range(3):
-            writer.write(head(len(BODY)) + BODY)
-            assert await answered(reader) == 200
-            await asyncio.sleep(0.05)
-    await until(lambda: not gateway.host.server.open)
 
 
 async def test_a_body_that_does_not_come(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -212,15 +202,6 @@ async def test_a_client_that_does_not_take_its_stream_is_dropped(
         await until(lambda: gateway.number("toolwire_requests_total", "499") == 1)
     assert gateway.number("toolwire_clients_refused_total", "write_stall") == 1
     assert lines_in(caplog) == [(499, "client_closed_request")]
-
-
-async def test_a_client_that_leaves_the_end_of_its_answer_lying_is_dropped(start: Start) -> None:
-    """The exchange is long over then: what is left lies in the transport, and no timer of an exchange sees it."""
-    async with asyncio.timeout(GUARD_S), Upstream([Say("x" * 8_000_000)]) as up:
-        gateway = await start(url=up.url, server={"write_stall_s": 0.3, "idle_s": 0.1})
-        with gateway.asking(head(len(BODY)) + BODY, buffer=8192):
-            await until(lambda: gateway.number("toolwire_clients_refused_total", "write_stall") == 1)
-            await until(lambda: not gateway.host.server.open)
 
 
 def test_a_client_that_is_slow_but_reads_is_not_stuck() -> None:

@@ -60,10 +60,6 @@ class Codex:
         """What each process had when it began; each connection, over a WebSocket."""
         return [line for line in codex_double.read(self.log) if "started" in line]
 
-    async def until(self, test: Callable[[], Any]) -> None:
-        """Wait for what the server is told."""
-        await until(test)
-
     @asynccontextmanager
     async def streaming(self, text: str = "hi") -> AsyncIterator[aiohttp.ClientResponse]:
         """A stream of Chat of which `1` has come."""
@@ -148,36 +144,8 @@ async def test_responses_with_tools_streamed(codex: Start, way: str) -> None:
     assert text.endswith("hi")
 
 
-async def test_following_up(codex: Start) -> None:
-    """However the results come back, the model sees the whole conversation, in a thread of its own."""
-    up = await codex(["Let me look.\n", CALL], ["It says ", "seven."], way="websocket")
-    resource = of_stream(await ask(up.server, input="What is in a.txt?", tools=TOOLS, stream=True)).resource
-    result = {"type": "function_call_output", "call_id": resource["output"][-1]["call_id"], "output": "seven"}
-    forms: list[dict[str, Any]] = [
-        {"input": [{"role": "user", "content": "What is in a.txt?"}, *resource["output"], result]},
-        {"input": [result], "previous_response_id": resource["id"]},
-        {"input": [result, {"role": "user", "content": "Well?"}], "previous_response_id": resource["id"]},
-    ]
-    for form in forms:
-        final = of_whole(await ask(up.server, tools=TOOLS, **form))
-        assert outline(final) == [("text", "It says seven.")]
-        places = [up.said()[-1].index(said) for said in ("What is in a.txt?", "Let me look.", 'a.txt\\"', "seven")]
-        assert places == sorted(places)
-    assert len({params["threadId"] for params in up.told("turn/start")}) == 4
-    assert [params["ephemeral"] for params in up.told("thread/start")] == [True] * 4
-
-
 def resource_of(answer: WireAnswer, stream: bool) -> Any:
     return of_stream(answer).resource if stream else of_whole(answer)
-
-
-async def test_two_at_once(codex: Start, way: str) -> None:
-    """One waits until the other is done, on one connection."""
-    up = await codex({"when": "first", "steps": ["1", {"wait": True}]}, {"when": "second", "steps": ["1"]}, way=way)
-    async with up.streaming("first"), up.streaming("second") as second:
-        assert b"[DONE]" in await second.read()
-    await up.until(lambda: up.told("turn/interrupt"))
-    assert len(up.processes()) == 1
 
 
 # --- what the server is asked -----------------------------------------------------------------------------------------
@@ -230,17 +198,6 @@ async def test_what_a_turn_is_sent(codex: Start) -> None:
     assert up.said()[-1] == f"===== system\nBe good.\n\n===== user\n{forged}"
 
 
-async def test_images(codex: Start) -> None:
-    up = await codex(["A dot."], way="websocket")
-    url = "data:image/png;base64,iVBORw0KGgo="
-    parts = [{"type": "input_text", "text": "What is it?"}, {"type": "input_image", "image_url": url}]
-    answer = await ask(up.server, input=[{"role": "user", "content": parts}], tools=TOOLS)
-    assert outline(of_whole(answer)) == [("text", "A dot.")]
-    text, image = up.told("turn/start")[0]["input"]
-    assert image == {"type": "image", "url": url}
-    assert "What is it?\n[image 1]" in text["text"]
-
-
 APPROVALS = {
     "item/commandExecution/requestApproval": {"decision": "decline"},
     "item/fileChange/requestApproval": {"decision": "decline"},
@@ -259,14 +216,6 @@ async def test_whatever_it_asks_for_is_declined(codex: Start) -> None:
     *declined, unknown = up.answers()
     assert declined == list(APPROVALS.values())
     assert unknown["code"] == -32601
-
-
-async def test_what_it_does_itself_is_no_call(codex: Start) -> None:
-    command = {"type": "commandExecution", "id": "c1", "command": CALL, "aggregatedOutput": CALL}
-    steps = [{"notify": f"item/{when}", "params": {"item": command}} for when in ("started", "completed")]
-    steps.append({"notify": "item/commandExecution/outputDelta", "params": {"delta": CALL}})
-    up = await codex(["Done", *steps, "."], way="websocket")
-    assert outline(of_whole(await ask(up.server, tools=TOOLS))) == [("text", "Done.")]
 
 
 # --- native -----------------------------------------------------------------------------------------------------------
@@ -292,7 +241,7 @@ async def test_native(codex: Start, way: str, stream: bool) -> None:
     calls = [("call", "read_file", a), ("call", "write_file", b)]
     assert outline(resource) == [("text", "Let me look."), *calls]
     assert resource["usage"]["output_tokens"] == 7
-    await up.until(lambda: up.told("turn/interrupt"))
+    await until(lambda: up.told("turn/interrupt"))
     (thread,) = up.told("thread/start")
     assert [described["name"] for described in thread["dynamicTools"]] == ["read_file", "write_file"]
     assert thread["dynamicTools"][0]["inputSchema"] == READ["parameters"]
@@ -318,28 +267,8 @@ async def test_native_on_a_server_without_raw_items(codex: Start, monkeypatch: p
     assert outline(of_whole(await ask(up.server, tools=TOOLS)))[0][:2] == ("call", "read_file")
 
 
-async def test_native_with_names_that_the_server_keeps_to_itself(codex: Start) -> None:
-    """It drops them in silence: there they have other names, for the model and in its history."""
-    own = tool("exec_command", cmd="string")
-    turn = [{"call": ["c1", "client_exec_command", '{"cmd": "ls"}']}, {"called": True}, {"wait": True}]
-    up = await codex(turn, ["Done."], mode="native")
-    resource = of_whole(await ask(up.server, tools=[own]))
-    assert outline(resource) == [("call", "exec_command", '{"cmd": "ls"}')]
-    result = {"type": "function_call_output", "call_id": resource["output"][0]["call_id"], "output": "x"}
-    await ask(up.server, input=[result], tools=[own], previous_response_id=resource["id"])
-    names = [item["name"] for item in up.told("thread/inject_items")[0]["items"] if item["type"] == "function_call"]
-    assert names == ["client_exec_command"]
-
-
 async def test_native_named_choice_offers_only_that_tool(codex: Start) -> None:
     turn = [{"call": ["c1", "read_file", '{"path": "a"}']}, {"called": True}, {"wait": True}]
     up = await codex(turn, way="websocket", mode="native")
     await ask(up.server, tools=TOOLS, tool_choice={"type": "function", "name": "read_file"})
     assert [described["name"] for described in up.told("thread/start")[0]["dynamicTools"]] == ["read_file"]
-
-
-async def test_stop_sequences_are_applied_by_the_gateway(codex: Start) -> None:
-    """The protocol has no place for them (R24.5)."""
-    up = await codex(["One.\nObser", "vation: two."], way="websocket")
-    answer = await post(up.server, {"messages": [{"role": "user", "content": "hi"}], "stop": ["\nObservation"]})
-    assert answer.json()["choices"][0]["message"]["content"] == "One."

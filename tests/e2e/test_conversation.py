@@ -4,9 +4,9 @@ away."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from tests.cases import every
-from tests.e2e.conftest import Gateway, read_config, upstream_config
+from tests.e2e.conftest import Gateway, lines_in, read_config, upstream_config
 from tests.e2e.responses_answers import read_events
 from tests.store.redis_server import RedisServer
 from tests.waiting import GUARD_S, until
@@ -24,7 +24,6 @@ from toolwire.pipeline.answers.stages import Batches
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
 from toolwire.pipeline.exchange.request_state import Exchange
-from toolwire.protocols.shared.turn import StoredTurn
 from toolwire.store.base import StoreUnavailable
 from toolwire.testing import Answer, Say, Upstream, chunk, frame
 
@@ -119,23 +118,6 @@ async def test_every_look_up(gateway: Gateway) -> None:
         )  # fmt: skip
 
 
-async def test_why_a_response_cannot_be_continued(gateway: Gateway) -> None:
-    config = {"backends": {"m": {"kind": "mock", "script": ["Hello."]}}, "auth": {"keys": ["k1", "k2"]}}
-    server = await gateway(read_config(config))
-    async with client(server, "k1") as mine, client(server, "k2") as other:
-        first = await ask(mine, input="one")
-        second = await ask(mine, input="two", previous_response_id=first["id"])
-        async with mine.delete(f"{RESPONSES}/{first['id']}") as response:
-            assert response.status == 200
-        for session, ident, why in (
-            (mine, second["id"], "continues a response that was deleted or has expired."),
-            (other, second["id"], "not found."),
-            (mine, first["id"], "not found."),
-        ):
-            refused = await ask(session, 400, input="three", previous_response_id=ident)
-            assert refused["error"]["message"].startswith(f'Previous response with id "{ident}" {why}')
-
-
 async def test_somebody_elses_response_does_not_exist(gateway: Gateway) -> None:
     config = {"backends": {"m": {"kind": "mock", "script": ["Hello."]}}, "auth": {"keys": ["k1", "k2"]}}
     server = await gateway(read_config(config))
@@ -200,13 +182,17 @@ ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
 @every("waits", [False, True])
-async def test_a_running_response_can_be_seen_and_cancelled(gateway: Gateway, waits: bool) -> None:
+async def test_a_running_response_can_be_seen_and_cancelled(
+    gateway: Gateway, waits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its own stream says so: it ends incomplete, with the status, and nobody has failed. As bytes and as events."""
+    caplog.set_level(logging.INFO, "toolwire.access")
     async with waiting() as upstream:
         chain = {"chain": ["conversation", "validation", {"use": f"{__name__}:Waits"}, "forwarding"]}
         async with client(await gateway(upstream_config(upstream.url, **(chain if waits else {})))) as session:
             kinds = [frame["type"] for frame in await cancelled(session, session)]
     assert [kind for kind in kinds if kind in (*ENDS, "error")] == ["response.incomplete"]
+    assert (200, "response_cancelled") in lines_in(caplog)
 
 
 async def test_another_process_cancels_it(gateway: Gateway, tmp_path: Path) -> None:
@@ -218,34 +204,6 @@ async def test_another_process_cancels_it(gateway: Gateway, tmp_path: Path) -> N
             frames = await cancelled(first, second)
             assert frames[-1]["type"] == "response.incomplete"
             assert await servers[1].app[CONVERSATIONS].get(f"cancel_{frames[-1]['response']['id']}", "") is None
-
-
-async def test_what_nobody_makes_any_more_is_cancelled(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its process was killed, so nobody will end it."""
-    monkeypatch.setattr("toolwire.pipeline.conversations.stored.CANCEL_S", 0.1)
-    server = await gateway(script=["Hello."])
-    async with client(server) as session:
-        made = await ask(session, input="hi")
-        conversations = server.app[CONVERSATIONS]
-        kept = await conversations.get(made["id"], "")
-        assert kept is not None
-        await conversations.put(replace(kept, status="in_progress"))
-        async with session.post(f"{RESPONSES}/{made['id']}/cancel") as answer:
-            assert (await answer.json())["status"] == "cancelled"
-        assert (await get(session, made["id"]))["status"] == "cancelled"
-
-
-async def test_a_client_that_goes_leaves_a_cancelled_response(gateway: Gateway) -> None:
-    async with waiting() as upstream, client(await gateway(upstream_config(upstream.url))) as session:
-        response = await session.post(RESPONSES, json={"model": "m", "input": "hi", "stream": True})
-        ident = ident_in(await response.content.readuntil(b"slow"))
-        response.close()
-
-        async def ended() -> bool:
-            return (await get(session, ident))["status"] != "in_progress"
-
-        await until(ended)
-        assert (await get(session, ident))["status"] == "cancelled"
 
 
 async def test_a_store_that_is_away_spoils_no_answer(
@@ -287,33 +245,25 @@ async def test_the_start_says_if_redis_cannot_store(
     assert await own_server.ask(("KEYS", "*probe*")) == [[]]
 
 
-@every("stream, prolonged", [(False, [True]), (True, [True, False])])
-async def test_earlier_turns_are_prolonged_once(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, stream: bool, prolonged: list[bool]
+NO_STORE = {"store": {"kind": "none"}}
+NO_MIDDLEWARE = {"chain": ["validation", "arguments", "transformation", "injection", "forwarding"]}
+NOT_THERE: list[tuple[dict[str, Any], dict[str, Any], int, str]] = [
+    (NO_MIDDLEWARE, {"previous_response_id": "resp_1"}, 400, "previous_response_id"),
+    (NO_MIDDLEWARE, {"conversation": "conv_1"}, 400, "conversation"),
+    (NO_MIDDLEWARE, {"background": True}, 400, "background"),
+    (NO_STORE, {"conversation": "conv_1"}, 404, "conversation"),
+    (NO_STORE, {"background": True}, 400, "background"),
+]
+
+
+@every("sections, fields, status, param", NOT_THERE)
+async def test_without_a_store_or_the_middleware_nothing_is_ignored(
+    gateway: Gateway, sections: dict[str, Any], fields: dict[str, Any], status: int, param: str
 ) -> None:
-    server = await gateway(script=["Hello."])
-    conversations, puts = server.app[CONVERSATIONS], list[bool]()
-    real = conversations.put
-
-    async def put(turn: StoredTurn, *, prolongs: bool = True) -> None:
-        puts.append(prolongs)
-        await real(turn, prolongs=prolongs)
-
+    server = await gateway(read_config({"backends": {"m": {"kind": "mock", "script": ["Hello."]}}, **sections}))
     async with client(server) as session:
-        made = await ask(session, input="hi")
-        monkeypatch.setattr(conversations, "put", put)
-        sent = {"model": "m", "input": "x", "previous_response_id": made["id"], "stream": stream}
-        async with session.post(RESPONSES, json=sent) as response:
-            assert response.status == 200
-            await response.read()
-    assert puts == prolonged
-
-
-async def test_without_the_middleware_earlier_turns_are_not_ignored(gateway: Gateway) -> None:
-    chain = ["validation", "arguments", "transformation", "injection", "forwarding"]
-    config = {"backends": {"m": {"kind": "mock", "script": ["Hello."]}}, "chain": chain}
-    async with client(await gateway(read_config(config))) as session:
-        made = await ask(session, input="hi")
         for stream in (False, True):
-            refused = await ask(session, 400, input="x", previous_response_id=made["id"], stream=stream)
-            assert refused["error"]["code"] == "previous_response_not_found"
+            refused = await ask(session, status, input="x", stream=stream, **fields)
+            assert refused["error"]["param"] == param
+        async with session.post("/v1/conversations", json={}) as made:
+            assert made.status == (404 if sections is NO_STORE else 200)

@@ -12,9 +12,8 @@ import pytest
 from aiohttp.test_utils import TestServer
 from openai.types.conversations import Conversation, ConversationDeletedResource, ConversationItemList
 
-from tests.e2e.conftest import Gateway, gateway_before, read_config, sdk, upstream_config
-from tests.e2e.test_conversation import CALL, LOOK, client, texts
-from toolwire.pipeline.conversations.stored import CONVERSATIONS
+from tests.e2e.conftest import Gateway, read_config, sdk, upstream_config
+from tests.e2e.test_conversation import client
 from toolwire.protocols.responses.conversations import ResponsesConversations
 from toolwire.testing import Answer, Asked, Say, Upstream
 
@@ -118,26 +117,6 @@ async def test_turns_in_a_conversation(two: Sequence[TestServer], stream: bool) 
     ]
 
 
-async def test_the_model_sees_what_was_said_before() -> None:
-    async with (
-        gateway_before([Say(CALL), Say("It is blue."), Say("Bye.")]) as (server, upstream),
-        sdk(server) as session,
-    ):
-        made = await session.conversations.create(items=[{"role": "user", "content": "Look up."}])
-        asked: dict[str, Any] = {"model": "m", "conversation": made.id, "tools": [LOOK]}
-        first = await session.responses.create(**asked)  # nothing but what was said before
-        (call,) = first.output
-        result = {"type": "function_call_output", "call_id": call.call_id, "output": "blue"}
-        await session.responses.create(**asked, input=[result])
-        await session.responses.create(**asked, input="Thanks.", instructions="Be kind.")
-        listed = [item async for item in session.conversations.items.list(made.id, order="asc")]
-    roles = [role for role, _ in texts(upstream.requests[2])]
-    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
-    assert [text for _, text in texts(upstream.requests[2])[-2:]] == ["It is blue.", "Thanks."]
-    kinds = ["message", "function_call", "function_call_output", "message", "message", "message"]
-    assert [item.type for item in listed] == kinds
-
-
 async def test_two_turns_at_once_lose_nothing(two: Sequence[TestServer]) -> None:
     async with sdk(two[0], api_key="k1") as one, sdk(two[1], api_key="k1") as other:
         made = await one.conversations.create()
@@ -157,26 +136,6 @@ async def test_two_turns_at_once_lose_nothing(two: Sequence[TestServer]) -> None
     )
     for n in range(8):  # a turn stands together
         assert listed[listed.index(("user", f"turn {n}")) + 1] == ("assistant", f"You said turn {n}")
-
-
-@ON_DISK
-async def test_somebody_elses_conversation_does_not_exist(two: Sequence[TestServer]) -> None:
-    async with sdk(two[0], api_key="k1") as mine, sdk(two[1], api_key="k2") as other:
-        made = await mine.conversations.create(items=[{"role": "user", "content": "secret"}])
-        (item,) = (await mine.conversations.items.list(made.id)).data
-        for look in (
-            other.conversations.retrieve(made.id),
-            other.conversations.update(made.id, metadata={"a": "b"}),
-            other.conversations.delete(made.id),
-            other.conversations.items.list(made.id),
-            other.conversations.items.create(made.id, items=[]),
-            other.conversations.items.retrieve(item.id, conversation_id=made.id),
-            other.conversations.items.delete(item.id, conversation_id=made.id),
-            other.responses.create(model="m", input="x", conversation=made.id),
-        ):
-            with pytest.raises(openai.NotFoundError):
-                await look
-        assert (await mine.conversations.items.list(made.id)).data == [item]
 
 
 async def test_what_is_refused(gateway: Gateway) -> None:
@@ -203,18 +162,6 @@ async def test_what_is_refused(gateway: Gateway) -> None:
                 assert (answer.status, error["param"]) == (status, param), (method, path, body)
 
 
-async def test_what_a_request_may_not_name(gateway: Gateway) -> None:
-    async with sdk(await gateway(script=["Hello."])) as session:
-        made = await session.conversations.create()
-        first = await session.responses.create(model="m", input="x")
-        for name in ("conv_nope", first.id):  # a response is no conversation
-            with pytest.raises(openai.NotFoundError) as unknown:
-                await session.responses.create(model="m", input="x", conversation=name)
-            assert unknown.value.param == "conversation"
-        with pytest.raises(openai.NotFoundError):  # and a conversation no response
-            await session.responses.retrieve(made.id)
-
-
 async def test_bounds(gateway: Gateway) -> None:
     store = {"kind": "memory", "conversation_items": 3, "conversation_bytes": 2000}
     config = {"backends": {"m": {"kind": "mock", "script": ["Hello."]}}, "store": store}
@@ -236,23 +183,6 @@ async def test_bounds(gateway: Gateway) -> None:
         await session.responses.create(model="m", input="goes on", conversation=made.id)
 
 
-async def test_what_is_asked_aside_sees_the_items_and_adds_nothing() -> None:
-    """Counts, and compaction."""
-    async with (
-        gateway_before([Say("A summary.")]) as (server, upstream),
-        sdk(server) as session,
-        client(server) as plain,
-    ):
-        made = await session.conversations.create(items=[{"role": "user", "content": "some words " * 50}])
-        body = {"model": "m", "input": "x", "conversation": made.id}
-        async with plain.post("/v1/responses/input_tokens", json=body) as answer:
-            assert (await answer.json())["input_tokens"] > 50
-        async with plain.post("/v1/responses/compact", json=body) as answer:
-            assert answer.status == 200
-        assert len((await session.conversations.items.list(made.id)).data) == 1
-    assert "some words" in upstream.requests[-1].json["messages"][0]["content"]
-
-
 async def test_an_answer_that_failed_is_not_added(gateway: Gateway) -> None:
     server = await gateway(script=[{"text": "Hel", "error": {"status": 500, "message": "no", "after": 2}}])
     async with sdk(server) as session:
@@ -263,34 +193,9 @@ async def test_an_answer_that_failed_is_not_added(gateway: Gateway) -> None:
         assert (await session.conversations.items.list(made.id)).data == []
 
 
-async def test_a_conversation_deleted_meanwhile_stays_deleted(gateway: Gateway) -> None:
-    server = await gateway(script=[{"text": "Hello there.", "delay_s": 0.0}])
-    async with sdk(server) as session:
-        made = await session.conversations.create()
-        stream = await session.responses.create(model="m", input="x", conversation=made.id, stream=True)
-        await server.app[CONVERSATIONS].delete(made.id, "")
-        assert [event async for event in stream][-1].type == "response.completed"
-        with pytest.raises(openai.NotFoundError):
-            await session.conversations.retrieve(made.id)
-
-
 def test_no_change_shortens_its_life() -> None:
     """A gateway may have been restarted with a shorter `store.max_age_s`."""
     form = ResponsesConversations()
     made = form.new("", {}, [], 0.0, 100.0)
     changes = (form.changed(made, 50.0, metadata={"a": "b"}), form.appended(made, [], 50.0), form.changed(made, 150.0))
     assert [turn.expires for turn in changes] == [100.0, 100.0, 150.0]
-
-
-async def test_without_a_store_or_the_middleware_it_is_not_ignored(gateway: Gateway) -> None:
-    mock = {"m": {"kind": "mock", "script": ["Hello."]}}
-    async with sdk(await gateway(read_config({"backends": mock, "store": {"kind": "none"}}))) as session:
-        with pytest.raises(openai.NotFoundError, match=r"store\.kind"):
-            await session.conversations.create()
-        with pytest.raises(openai.NotFoundError):
-            await session.responses.create(model="m", input="x", conversation="conv_1")
-    chain = ["validation", "arguments", "transformation", "injection", "forwarding"]
-    async with sdk(await gateway(read_config({"backends": mock, "chain": chain}))) as session:
-        made = await session.conversations.create()
-        with pytest.raises(openai.BadRequestError, match="conversation"):
-            await session.responses.create(model="m", input="x", conversation=made.id)

@@ -13,101 +13,14 @@ from collections.abc import Callable
 from itertools import cycle, product
 from typing import Any
 
-from aiohttp.test_utils import TestServer
-
 from tests.cases import every
-from tests.corpus.cases import Part
-from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, upstream_config
-from tests.e2e.meaning import RESPONSES, ended, said
+from tests.e2e.conftest import CHAT, Gateway, function, gateway_before, post, upstream_config
+from tests.e2e.meaning import RESPONSES, ended, history, said
 from tests.e2e.speaking import in_pieces
 from tests.formats.cases import FORMATS
 from toolwire.formats.base import ToolFormat, control_tokens
 from toolwire.model import ToolUse
-from toolwire.testing import Answer, Asked, Say, Upstream, WireAnswer
-
-
-def chat_parts(answer: Any) -> list[Part]:
-    """The parts of a Chat message; it has one text, in front of the calls."""
-    message = answer["choices"][0]["message"]
-    found = [
-        *([Part("reasoning", message["reasoning_content"])] if message.get("reasoning_content") else []),
-        *([Part("text", message["content"])] if message.get("content") else []),
-    ]
-    return [*found, *(_call(call["function"], call["id"]) for call in message.get("tool_calls", []))]
-
-
-def chat_stream_parts(chunks: list[Any]) -> list[Part]:
-    message: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
-    for chunk in chunks:
-        delta = chunk["choices"][0]["delta"]
-        for key in ("content", "reasoning_content"):
-            message[key] += delta.get(key) or ""
-        for call in delta.get("tool_calls", []):
-            if call["index"] == len(message["tool_calls"]):
-                message["tool_calls"].append({"id": call["id"], "function": dict(call["function"])})
-            else:
-                message["tool_calls"][call["index"]]["function"]["arguments"] += call["function"]["arguments"]
-    return chat_parts({"choices": [{"message": message}]})
-
-
-def response_parts(response: Any) -> list[Part]:
-    """The parts of a response, in the order of Chat."""
-    found: dict[str, list[Part]] = {"reasoning": [], "message": [], "function_call": []}
-    for item in response["output"]:
-        if item["type"] == "function_call":
-            found["function_call"].append(_call(item, item["call_id"]))
-        else:
-            texts = item["content"] if item["type"] == "message" else [*item["summary"], *item.get("content", [])]
-            found[item["type"]].append(Part("text", "".join(part["text"] for part in texts)))
-    reasoning = "".join(part.text for part in found["reasoning"])
-    text = "".join(part.text for part in found["message"])
-    return [
-        *([Part("reasoning", reasoning)] if reasoning else []),
-        *([Part("text", text)] if text else []),
-        *found["function_call"],
-    ]
-
-
-def _call(call: Any, id: str) -> Part:
-    return Part("call", call["arguments"], call["name"], id)
-
-
-async def parts_everywhere(server: TestServer, tools: list[Any]) -> list[list[Part]]:
-    """The answers of a Chat and of a Responses client, whole and streamed."""
-    body = {"messages": USER, "tools": tools}
-    asked = {"input": "hi", "tools": [{"type": "function", "strict": False, **tool["function"]} for tool in tools]}
-    *chunks, done = (await post(server, {**body, "stream": True})).frames()
-    frames = (await post(server, {**asked, "stream": True}, path=RESPONSES)).frames()
-    assert done == "[DONE]"
-    return [
-        chat_parts((await post(server, body)).json()),
-        chat_stream_parts(chunks),
-        response_parts((await post(server, asked, path=RESPONSES)).json()),
-        response_parts([frame for frame in frames if isinstance(frame, dict)][-1]["response"]),
-    ]
-
-
-CALL = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
-
-
-@every(
-    "trim, text, wanted",
-    [
-        ("edge", f" {CALL}One {CALL} and \n{CALL}\n two\n<think>Hm.</think> three.{CALL} ", "One and\ntwo\nthree."),
-        (
-            "none",
-            f" One {CALL} and \n{CALL}\n two\n<think>Hm.</think> three.\n{CALL} ",
-            " One  and \n\n two\n three.\n",
-        ),
-    ],
-)
-async def test_words_around_calls_are_never_glued(gateway: Gateway, trim: str, text: str, wanted: str) -> None:
-    """R6.6: on Chat all texts are one, on Responses each has an item of its own; together they read the same."""
-    server = await gateway(script=[{"text": text, "chunk": 3}], format="hermes", trim=trim)
-    for found in await parts_everywhere(server, [function("f")]):
-        assert [part.text for part in found if part.kind == "text"] == [wanted]
-        assert [part.text for part in found if part.kind == "reasoning"] == ["Hm."]
-
+from toolwire.testing import Answer, Asked, Say, Upstream
 
 # --- a file that is copied into calls -------------------------------------------------------------------------------
 
@@ -166,29 +79,10 @@ def copier(tool_format: ToolFormat) -> Callable[[Asked], Answer]:
     return answer
 
 
-def chat(result: str, name: str = "read_file", arguments: str = '{"path":"a"}', **more: Any) -> dict[str, Any]:
+def after_a_call(path: str, result: str, **more: Any) -> dict[str, Any]:
     """A request in whose history a call had this result."""
-    call = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": arguments}}
-    messages = [
-        {"role": "user", "content": "Copy it."},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "call_1", "content": result},
-    ]
-    return {"messages": messages, "tools": TOOLS, **more}
-
-
-def responses(result: str, name: str = "read_file", arguments: str = '{"path":"a"}', **more: Any) -> dict[str, Any]:
-    """The same over Responses."""
-    call = {"type": "function_call", "call_id": "call_1", "name": name, "arguments": arguments}
-    output = {"type": "function_call_output", "call_id": "call_1", "output": result}
-    return {"input": [{"role": "user", "content": "Copy it."}, call, output], "tools": FLAT, **more}
-
-
-def parts_of(answer: WireAnswer, *, stream: bool, of_responses: bool) -> list[Part]:
-    frames = [frame for frame in answer.frames() if frame != "[DONE]"] if stream else []
-    if of_responses:
-        return response_parts(frames[-1]["response"] if stream else answer.json())
-    return chat_stream_parts(frames) if stream else chat_parts(answer.json())
+    told = history(path, [("call_1", "read_file", {"path": "a"}, result)])
+    return {**told, "tools": FLAT if path == RESPONSES else TOOLS, **more}
 
 
 WAYS = ("chat", "responses streamed", "chat live", "responses", "chat streamed", "responses live")
@@ -203,13 +97,12 @@ async def test_a_file_with_every_marker_is_copied_and_edited(
     async with Upstream([copier(tool_format)]) as upstream:
         options = {"format": tool_format.name, "argument_streaming": 0 if how == "live" else "buffered"}
         server = await gateway(upstream_config(upstream.url, defaults=options))
-        body, path = (chat, CHAT) if client == "chat" else (responses, RESPONSES)
-        answer = await post(server, body(FILE, stream=bool(how)), path=path)
-    parts = parts_of(answer, stream=bool(how), of_responses=path == RESPONSES)
-    assert [part.name for part in parts] == ["write_file", "edit_file"]
-    written, edit = (json.loads(part.text) for part in parts)
-    assert written == {"path": "b", "content": FILE}
-    assert edit == {"path": "a", "old_string": EDITED, "new_string": f"{EDITED}!"}
+        path = CHAT if client == "chat" else RESPONSES
+        answer = await post(server, after_a_call(path, FILE, stream=bool(how)), path=path)
+    assert said(path, answer, bool(how))[1] == [
+        ("write_file", {"path": "b", "content": FILE}),
+        ("edit_file", {"path": "a", "old_string": EDITED, "new_string": f"{EDITED}!"}),
+    ]
 
 
 # --- a result block that the model says again (R5.8) ------------------------------------------------------------------
@@ -229,9 +122,9 @@ async def test_the_block_is_unwrapped(gateway: Gateway, name: str) -> None:
     async with Upstream([echo]) as upstream:
         server = await gateway(upstream_config(upstream.url, defaults={"format": name}))
         for choice, (path, stream) in product(("auto", "none"), ((CHAT, False), (CHAT, True), (RESPONSES, False))):
-            body = (chat if path == CHAT else responses)(RESULT, stream=stream, tool_choice=choice)
-            parts = parts_of(await post(server, body, path=path), stream=stream, of_responses=path == RESPONSES)
-            assert [part.text.strip() for part in parts] == [RESULT], (path, stream, choice)
+            body = after_a_call(path, RESULT, stream=stream, tool_choice=choice)
+            text, calls, _ = said(path, await post(server, body, path=path), stream)
+            assert (text.strip(), calls) == (RESULT, []), (path, stream, choice)
 
 
 # --- a parrot -------------------------------------------------------------------------------------------------------

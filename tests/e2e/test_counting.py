@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 from tests.cases import every
-from tests.e2e.conftest import USER, Gateway, function, gateway_before, post, sdk, serving, upstream_config
-from tests.e2e.responses_answers import RESPONSES, tool
+from tests.e2e.conftest import USER, Gateway, function, gateway_before, post, serving, upstream_config
+from tests.e2e.responses_answers import RESPONSES
 from tests.protocols.messages_wires import frames
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
 from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 PATH = "/v1/messages/count_tokens"
 COUNT = "/v1/responses/input_tokens"
-READ = tool("read_file", path="string")
 TOOL = {"name": "read", "input_schema": function("read", path="string")["function"]["parameters"]}
 BODY: dict[str, Any] = {"messages": USER, "tools": [TOOL]}
 
@@ -64,13 +63,6 @@ async def test_the_server_counts_what_it_would_be_sent(way: str, mode: str) -> N
     if way == "llamacpp":
         text = next(asked.json for asked in up.requests if asked.path == "/tokenize")
         assert text == {"content": "hi", "add_special": True, "parse_special": True}
-
-
-async def test_a_client_of_responses_may_ask_too() -> None:
-    body = {"input": "hi", "tools": [{"type": "function", **function("read", path="string")["function"]}]}
-    async with gateway_before([answering(WAYS["vllm"][1])], backend={"preset": "vllm"}) as (server, _):
-        answer = await post(server, body, path=COUNT)
-    assert answer.json() == {"object": "response.input_tokens", "input_tokens": 7}
 
 
 NONSENSE: dict[str, Any] = {
@@ -135,15 +127,6 @@ async def test_it_counts_what_it_has_not_said(engine: str, stream: bool) -> None
         assert (whole.headers["x-usage-source"], whole.headers["x-usage-tokenizer"]) == ("estimate", "backend")
 
 
-async def test_what_it_cannot_count_is_estimated() -> None:
-    async with Upstream([Say("Hello there.")]) as up:
-        config = upstream_config(up.url, backend={"preset": "vllm"}, defaults={"usage": {"count": "backend_tokenize"}})
-        async with serving(config) as server:
-            answer = await post(server, {"messages": USER, "tools": [function("read")]}, path="/v1/chat/completions")
-    assert answer.json()["usage"]["prompt_tokens"] > 0
-    assert answer.headers["x-usage-tokenizer"] in ("o200k_base", "bytes")
-
-
 async def test_what_it_cannot_count_of_one_request_says_nothing_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server of no known kind that has counted is asked again, and one that never has after a while."""
 
@@ -168,29 +151,10 @@ async def test_what_it_cannot_count_of_one_request_says_nothing_of_others(monkey
 
 async def count(server: Any, **body: Any) -> int:
     answer = await post(server, {"input": "hi", **body}, path=COUNT)
-    assert answer.status == 200, answer.body
     counted = answer.json()
-    assert (counted.pop("object"), answer.headers["x-usage-source"]) == ("response.input_tokens", "estimate")
-    assert "x-usage-tokenizer" in answer.headers
-    (tokens,) = counted.values()
-    assert counted == {"input_tokens": tokens}
-    return int(tokens)
-
-
-def answered(upstream: Upstream) -> int:
-    """Returns how many answers a server was asked for; requests for token counts are not included."""
-    return sum(asked.path != "/tokenize" for asked in upstream.requests)
-
-
-async def test_everything_is_counted_and_nobody_is_asked(gateway: Gateway) -> None:
-    async with Upstream([Say("Hello.")]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        bare = await count(server)
-        assert 0 < bare < await count(server, instructions="Be brief, whatever they ask you.")
-        assert bare < await count(server, input=[{"role": "user", "content": "hi, and how are you today?"}])
-        assert bare + 20 < await count(server, tools=[READ])  # as it is taught
-        assert await count(server, tools=[READ], tool_choice="none") < await count(server, tools=[READ])
-        assert answered(upstream) == 0
+    assert (counted.keys(), counted["object"]) == ({"object", "input_tokens"}, "response.input_tokens")
+    assert answer.headers["x-usage-source"] == "estimate"
+    return int(counted["input_tokens"])
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -199,15 +163,7 @@ async def test_the_conversation_before_is_counted_and_nothing_is_kept(gateway: G
         server = await gateway(upstream_config(upstream.url))
         first = (await post(server, {"input": "hi"}, path=RESPONSES)).json()
         assert await count(server, previous_response_id=first["id"], stream=stream) > await count(server) + 100
-        assert answered(upstream) == 1
+        assert sum(asked.path != "/tokenize" for asked in upstream.requests) == 1
         assert not server.app[CONVERSATIONS].running
         gone = await post(server, {"input": "hi", "previous_response_id": "resp_gone"}, path=COUNT)
         assert (gone.status, gone.json()["error"]["code"]) == (400, "previous_response_not_found")
-
-
-async def test_the_sdk_counts(gateway: Gateway) -> None:
-    server = await gateway(script=["Hello."])
-    async with sdk(server) as client:
-        counted = await client.responses.input_tokens.count(model="m", input="hi", tools=[READ])
-    assert counted.object == "response.input_tokens"
-    assert counted.input_tokens == await count(server, tools=[READ])

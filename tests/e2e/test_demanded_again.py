@@ -18,7 +18,6 @@ WRITE = function("write_file", path="string", content="string")
 TOOLS = [READ, WRITE]
 GOOD = '<tool_call>{"name":"read_file","arguments":"{\\"path\\":\\"a\\"}"}</tool_call>'
 NEAR = '<tool_call>{"name":"read_file","arguments":{"path": }}</tool_call>'
-BOTH = NEAR + '<tool_call>{"name":"write_file","arguments":{"path": }}</tool_call>'
 RECITED = (
     '{"name":"read_file","description":"Reads a file.",'
     '"parameters":{"type":"object","properties":{"path":{"type":"string"}}}}'
@@ -65,42 +64,6 @@ async def test_the_tool_that_was_tried_is_enforced(gateway: Gateway, path: str, 
     assert messages[-1]["content"].endswith('Answer again: call the tool "read_file", and write nothing else.')
 
 
-async def test_several_tools_are_demanded_together(gateway: Gateway) -> None:
-    async with Upstream([Say(BOTH), Say(GOOD)]) as upstream:
-        server = await gateway(config(upstream.url))
-        await post(server, body(CHAT, stream=False))
-    second = grammars(upstream)[1]
-    assert "read_file" in second
-    assert "write_file" in second
-    assert (
-        upstream.posts[1]
-        .json["messages"][-1]["content"]
-        .endswith('Answer again: call "read_file", "write_file", and write nothing else.')
-    )
-
-
-@every(
-    "backend, field, options",
-    [
-        ({"preset": "vllm"}, "structured_outputs", {}),
-        ({"preset": "sglang"}, "ebnf", {}),
-        ({"constrain": "none"}, None, {}),
-        # what cannot be enforced is no fault of the client: this is about choices that clients demand
-        ({"constrain": "none"}, None, {"constrain": "required"}),
-    ],
-)
-async def test_on_every_engine(
-    gateway: Gateway, backend: dict[str, Any], field: str | None, options: dict[str, Any]
-) -> None:
-    async with Upstream([Say(NEAR), Say(GOOD)]) as upstream:
-        server = await gateway(config(upstream.url, backend=backend, mode="prompt", **options))
-        assert (await post(server, body(CHAT, stream=False))).status == 200
-    _, second = (asked.json for asked in upstream.posts)
-    said = {"grammar", "structured_outputs", "response_format", "ebnf"} & second.keys()
-    assert said == ({field} if field else set())
-    assert field is None or "write_file" not in str(second[field])
-
-
 RED, RIGHT = (says("openai_chat", ToolUse("call_1", name, '{"path":"a"}')) for name in ("red_file", "read_file"))
 
 
@@ -135,20 +98,3 @@ async def test_a_call_in_a_thought_that_never_closes(gateway: Gateway, path: str
         assert b"read_file" in answer.body
     assert len(upstream.posts) == 2
     assert "in reasoning that has no end" in upstream.posts[1].json["messages"][-1]["content"]
-
-
-async def test_what_is_only_considered(gateway: Gateway) -> None:
-    async with Upstream() as upstream:
-        server = await gateway(config(upstream.url))
-        for number, (text, reason) in enumerate(
-            [
-                (f"<think>I could write\n{GOOD}\nbut need not.", "stop"),
-                (f"<think>I could write {GOOD}</think>No.", "stop"),
-                (f"<think>{GOOD}", "length"),
-                ("<think>Hm.", "stop"),
-            ],
-            1,
-        ):
-            upstream.script = [Say(text, finish=reason)]
-            await post(server, body(CHAT, stream=False))
-            assert len(upstream.posts) == number, text

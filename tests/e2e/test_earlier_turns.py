@@ -65,14 +65,6 @@ async def test_settings_of_a_stored_turn_are_in_force() -> None:
     assert [request.json["response_format"] for request in upstream.requests] == [{"type": "json_object"}] * 2
 
 
-async def test_they_can_be_demanded() -> None:
-    async with gateway_before([Say("Hello."), Say(CALL)], defaults={"mode": "prompt"}) as (server, _):
-        first = (await post(server, {"input": [additional(LOOK), HI]}, path=RESPONSES)).json()
-        body = {"input": [HI], "previous_response_id": first["id"], "tool_choice": {"type": "function", "name": "look"}}
-        (call,) = (await post(server, body, path=RESPONSES)).json()["output"]
-        assert call["name"] == "look"
-
-
 @every("mode, stream", [("prompt", False), ("native", True), ("prompt", True)])
 async def test_a_compaction_trigger_gives_one_item(mode: str, stream: bool) -> None:
     """It is stored as it was given, and what it holds is read by the model later."""
@@ -86,9 +78,3 @@ async def test_a_compaction_trigger_gives_one_item(mode: str, stream: bool) -> N
         assert "tools" not in asked
         await post(server, {"input": [item, HI], "tools": [LOOK]}, path=RESPONSES)
         assert "The user said hi." in json.dumps(upstream.requests[1].json)
-
-
-async def test_a_model_that_gives_no_summary() -> None:
-    async with gateway_before([Say(" ")]) as (server, _):
-        answer = await post(server, {"input": [HI, {"type": "compaction_trigger"}]}, path=RESPONSES)
-        assert (answer.status, answer.json()["error"]["code"]) == (502, "upstream_invalid_response")

@@ -10,16 +10,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
-import openai
 import pytest
 from aiohttp.test_utils import TestServer
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, sdk, upstream_config
+from tests.e2e.conftest import CHAT, USER, Gateway, function, gateway_before, post, upstream_config
 from tests.e2e.meaning import RESPONSES, ended, said
 from tests.waiting import GUARD_S, until
 from toolwire.pipeline.conversations.stored import CONVERSATIONS
-from toolwire.testing import Answer, Raw, Say, Script, Upstream, WireAnswer, chunk, frame
+from toolwire.testing import Answer, Raw, Say, Script, Upstream, WireAnswer
 
 TOOLS = [function("read_file", path="string")]
 FLAT = [{"type": "function", **TOOLS[0]["function"]}]
@@ -29,12 +28,6 @@ ERROR = {"error": {"message": "no memory", "type": "server_error", "code": None}
 
 UNUSED = {"pool": {"idle_s": 0.2}}
 """Unused connections are soon closed: how many there are else depends on how fast requests follow each other."""
-
-
-LANES = every("tools", [[], TOOLS])
-CUT_FRAME: Script = Answer(
-    [frame(chunk({"role": "assistant", "content": "Hel"})), b'data: {"id":"chatcmpl-up","cho'], headers=SSE, cut=True
-)
 
 
 def ask(tools: list[Any], *, stream: bool) -> dict[str, Any]:
@@ -55,30 +48,6 @@ def check_envelope(answer: WireAnswer, status: int, code: str) -> None:
     assert error["code"] == code
     assert error["message"]
     assert answer.headers["X-Request-Id"]
-
-
-async def test_calls_before_the_break_were_whole(gateway: Gateway) -> None:
-    async with asyncio.timeout(GUARD_S), Upstream([Say(CALL, " and ", CALL[:40], cut=True)]) as upstream:
-        answer = await post(await gateway(upstream_config(upstream.url)), ask(TOOLS, stream=True))
-    *chunks, error, _ = answer.frames()
-    calls = [call for c in chunks for choice in c["choices"] for call in choice["delta"].get("tool_calls", ())]
-    assert [call["index"] for call in calls] == [0, 0]
-    assert calls[1]["function"]["arguments"] == '{"path":"a"}'
-    assert error["error"]["code"] == "upstream_disconnected"
-    assert all(choice["finish_reason"] is None for c in chunks for choice in c["choices"])
-
-
-@LANES
-async def test_the_sdk_raises_on_a_broken_stream(gateway: Gateway, tools: list[Any]) -> None:
-    """A client must never take half an answer for a whole one (R10.8)."""
-    async with asyncio.timeout(GUARD_S), Upstream([CUT_FRAME]) as upstream:
-        server = await gateway(upstream_config(upstream.url))
-        async with sdk(server) as client:
-            request: dict[str, Any] = {"model": "m", **ask(tools, stream=True)}
-            with pytest.raises(openai.APIError) as caught:
-                async for _ in await client.chat.completions.create(**request):
-                    pass
-    assert caught.value.code == "upstream_disconnected"
 
 
 # --- clients that go ------------------------------------------------------------------------------------------------

@@ -140,15 +140,6 @@ async def test_what_follows_an_upgrade_is_the_next_request(start: Start, to: str
                 assert await answered(reader) == 200, cut
 
 
-async def test_an_upgrade_that_is_noticed_late_ends_the_connection(start: Start) -> None:
-    """Its name is written oddly, so what follows is lost; but the client is not left waiting for it."""
-    gateway = await start()
-    request = upgrading("h2c", "POST").replace(b"pgrade", b"pGrAdE")
-    async with asyncio.timeout(GUARD_S):
-        got = await gateway.said(request + head(len(BODY)) + BODY)
-    assert got.count(b"HTTP/1.1 200") in (1, 2)
-
-
 # --- many small chunks ----------------------------------------------------------------------------------------------
 
 
@@ -198,15 +189,6 @@ async def _connected(gateway: Gateway) -> tuple[asyncio.StreamReader, asyncio.St
     connection = await asyncio.open_connection("127.0.0.1", gateway.port)
     await until(lambda: len(gateway.host.server.open) == 1)
     return connection
-
-
-async def test_aiohttp_may_pause_a_body_in_slices(start: Start) -> None:
-    """More chunks than it keeps, before anybody reads: the rest waits, and comes."""
-    gateway = await start()
-    async with asyncio.timeout(GUARD_S), gateway.connection() as (reader, writer):
-        writer.write(in_chunks(long_body(100_000)) + HEALTH)
-        assert await answered(reader) == 200
-        assert await answered(reader) == 200
 
 
 async def test_what_stands_between_chunks_is_bounded(start: Start) -> None:
@@ -285,14 +267,6 @@ async def test_a_client_that_ends_its_side_gets_its_answer(
     await until(lambda: not gateway.host.server.open)
 
 
-async def test_all_that_was_asked_is_answered(start: Start) -> None:
-    gateway = await start()
-    async with asyncio.timeout(GUARD_S):
-        with half_closed(gateway, (head(len(BODY)) + BODY) * 3 + HEALTH) as client:
-            assert (await all_of(client)).count(b"HTTP/1.1 200 OK\r\n") == 4
-    await until(lambda: not gateway.host.server.open)
-
-
 async def test_who_has_not_asked_is_gone(start: Start) -> None:
     gateway = await start()
     for request in (b"", b"GET /he", HEALTH[:-2], head(len(BODY)) + BODY[:-3]):
@@ -363,20 +337,3 @@ async def test_a_client_that_will_say_no_more_is_asked_rarely(monkeypatch: pytes
     client.error = 32  # it answered with a reset
     assert not monitor.tick()
     assert client.aborted
-
-
-async def test_a_silent_stream_shows_life_once_in_each_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client()
-    client.ended_at = None
-    request: Any = type("R", (), {"transport": client, "protocol": client})
-    now, beats = 100.0, list[float]()
-    monkeypatch.setattr("toolwire.ingress.liveness.time.monotonic", lambda: now)
-    monitor = LivenessMonitor(cast(web.Request, request), 10.0, set(), set())
-    monitor._task = None
-    monitor.attend(lambda: beats.append(now), lambda reason: None)
-    for tick in range(400):
-        now = 100.0 + tick / 10
-        if tick == 250:
-            monitor.last = now  # data was sent
-        assert monitor.tick()
-    assert beats == [110.0, 120.0, 135.0]

@@ -67,50 +67,17 @@ def said(text: str, **fields: Any) -> Callable[[], bytes]:
     return lambda: json.dumps({"model": "scripted", "messages": [{"role": "user", "content": text}], **fields}).encode()
 
 
-def tool(name: str = "f", /, **schema: Any) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", **schema}}}
-
-
-def schema(**fields: Any) -> Callable[[], bytes]:
-    return chat(tools=[tool(**fields)])
-
-
-def around(head: str, filling: str, tail: str, times: int = 1) -> Callable[[], bytes]:
-    return lambda: (
-        b'{"model":"m","messages":[{"role":"user","content":' + (head + filling * times + tail).encode() + b"}]}"
-    )
-
-
-def with_tools(filling: str, times: int) -> Callable[[], bytes]:
-    return lambda: chat(messages=[{"role": "user", "content": filling * times}], tools=[tool()])()
+def tool(**schema: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": "f", "parameters": {"type": "object", **schema}}}
 
 
 MIB = 1024 * 1024
 LARGEST = 4 * MIB
 """Of a body that is read at all."""
-BAD_SCHEMA = ((400,), "invalid_tool_schema")
-BAD_JSON = ((400,), "invalid_json")
 CASES: dict[str, Hostile] = {
-    # schemas
-    "1 MB schema": Hostile(schema(description="x" * MIB), *BAD_SCHEMA),
-    "references that double": Hostile(
-        schema(
-            properties={"a": {"$ref": "#/$defs/d0"}},
-            **{
-                "$defs": {
-                    **{f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)},
-                    "d40": {"type": "string"},
-                }
-            },
-        ),
-        (200, 400),
-    ),
     # patterns
     "a catastrophic pattern": Hostile(
         said("catastrophic", tools=[tool(properties={"a": {"type": "string", "pattern": "^(a+)+$"}})]), (200,)
-    ),
-    "a pattern that explodes": Hostile(
-        schema(properties={"a": {"type": "string", "pattern": "((a{1,1000}){1,1000}){1,1000}"}}), (200, 400)
     ),
     # names and values
     "names like code": Hostile(
@@ -125,8 +92,10 @@ CASES: dict[str, Hostile] = {
     "a number of a million digits": Hostile(
         lambda: b'{"model":"m","messages":[{"role":"user","content":"a"}],"seed":' + b"1" * 1_000_000 + b"}", (400,)
     ),
-    "a million levels": Hostile(around("", "[", "", 1_000_000), *BAD_JSON),
-    "much text beside tools": Hostile(with_tools("word ", 700_000), (200,)),
+    "a million levels": Hostile(lambda: b'{"model":"m","messages":' + b"[" * 1_000_000 + b"}", (400,), "invalid_json"),
+    "much text beside tools": Hostile(
+        lambda: chat(messages=[{"role": "user", "content": "word " * 700_000}], tools=[tool()])(), (200,)
+    ),
     "a byte too many": Hostile(lambda: b" " * (LARGEST + 1), (413,), "request_too_large"),
 }
 

@@ -66,23 +66,6 @@ async def test_new_schemas_are_compiled_in_a_thread_and_known_ones_are_not(monke
     assert threading.main_thread() not in threads
 
 
-async def test_soft_tools_lose_their_patterns_and_strict_ones_are_refused(caplog: pytest.LogCaptureFixture) -> None:
-    many = [pattern_schema(at, 440, 5) for at in range(8)]
-    strict = [{**one, "required": [*one["properties"]], "additionalProperties": False} for one in many]
-    async with serving(gateway()) as server:
-        assert (await post(server, body(CHAT, many))).status == 200
-        assert "schema_unchecked" in caplog.text
-        compiled = [e.value for e in server.app[CACHES]._order if isinstance(e.value, schemas.ToolSchema)]
-        few = await post(server, body(CHAT, strict[:2], strict=True))
-        assert few.status == 200
-        answer = await post(server, body(CHAT, strict, strict=True))
-    assert sum(one.pattern_bytes for one in compiled) <= schemas.MAX_PATTERN_BYTES + 2 * MIB
-    assert answer.status == 400
-    error = answer.json()["error"]
-    assert (error["code"], error["param"]) == ("invalid_tool_schema", "tools[2].function.parameters")
-    assert "more than 4194304 bytes when compiled" in error["message"]
-
-
 async def test_tools_and_forms_of_answers_have_a_size() -> None:
     def form(path: str, size: int) -> dict[str, Any]:
         inner = {"name": "f", "schema": {"type": "object", "description": "x" * size}}
@@ -103,11 +86,3 @@ async def test_tools_and_forms_of_answers_have_a_size() -> None:
             assert (await post(server, form(path, 2_500), path=path)).status == 200, path
             answer = await post(server, form(path, 3_500), path=path)
             assert (answer.status, answer.json()["error"]["param"]) == (400, param)
-
-
-async def test_a_choice_names_no_more_tools_than_there_may_be() -> None:
-    allowed = [{"type": "function", "function": {"name": "t0"}}] * 3000
-    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": allowed}}
-    async with serving(gateway()) as server:
-        answer = await post(server, {**body(CHAT, [{"type": "object"}]), "tool_choice": choice})
-    assert (answer.status, answer.json()["error"]["code"]) == (400, "invalid_tool_choice")

@@ -53,13 +53,6 @@ async def test_what_the_conversation_holds_is_not_said_twice() -> None:
     assert texts(upstream.requests[1]) == [("user", "Count."), ("assistant", "One."), ("user", "On.")]
 
 
-async def test_a_reference_needs_no_type() -> None:
-    async with gateway_before([Say("One."), Say("Two.")]) as (server, upstream), client(server) as session:
-        first = await ask(session, input="Count.")
-        await ask(session, input=[{"id": first["output"][0]["id"]}, user("On.")])
-    assert texts(upstream.requests[1]) == [("assistant", "One."), ("user", "On.")]
-
-
 @every("why", ["never made", "not kept", "deleted", "of somebody else", "of another form", "without a store"])
 async def test_what_cannot_be_found_is_ignored(gateway: Gateway, why: str) -> None:
     async with Upstream([Say("One."), Say("Two.")]) as upstream:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -14,10 +13,10 @@ from hypothesis import strategies as st
 from bench.budget import calls as calls_of
 from bench.inprocess import Work
 from tests.cases import every, examples, first_and_in_turn
-from tests.e2e.known import PATHS, ROUTES, Both, body_of
+from tests.e2e.known import PATHS, ROUTES, Both, body_of, both
 from tests.protocols.published import SHARED
-from toolwire.ingress import known_conversations
-from toolwire.support import offload
+
+__all__ = ["both"]
 
 TOOLS = [
     {"type": "function", "function": {"name": name, "description": "d" * 100, "parameters": {"type": "object"}}}
@@ -64,17 +63,6 @@ tails = st.lists(good | messages.map(lambda one: [one]), min_size=1, max_size=3)
 steps = st.tuples(st.integers(0, 12), tails, st.sampled_from([0, 0, 0, 1, 2]), st.sampled_from(["one", "one", "two"]))
 
 
-@pytest.fixture(scope="module")
-def both() -> Iterator[Both]:
-    """The two gateways. Nothing is too small to be known there, nor to be written as a large request."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known_conversations, "LEAST_BYTES", 0)
-        patch.setattr(offload, "OFFLOAD_BYTES", 0)
-        pair = Both()
-        yield pair
-        pair.close()
-
-
 @every("model, api", first_and_in_turn(["prompt", "bracket", "kimi", "qwen", "native", "to_messages_native"], PATHS))
 def test_a_result_that_comes_late_goes_to_its_call(both: Both, api: str, model: str) -> None:
     """Its call was written in the request before, without it."""
@@ -116,17 +104,6 @@ def test_a_conversation_that_goes_on_is_known(both: Both, api: str, model: str) 
     both.same(api, json.dumps(json.loads(body_of(api, model, said, TOOLS)), indent=1).encode())
 
 
-@every("model", ["native", "to_messages", "to_messages_native", "to_responses_native"])
-def test_results_of_one_turn_that_come_one_by_one_stay_together(both: Both, model: str) -> None:
-    """A Messages server gets them in one message, of which the first part was written in the request before."""
-    calls = [good_turn(number)[0]["tool_calls"][0] for number in range(3)]
-    said: list[Any] = [{"role": "user", "content": "Look."}, {"role": "assistant", "content": "", "tool_calls": calls}]
-    for call in calls:
-        said.append({"role": "tool", "tool_call_id": call["id"], "content": call["id"]})
-        both.same("chat", body_of("chat", model, said, TOOLS))
-    both.same("chat", body_of("chat", model, [*said, {"role": "user", "content": "So?"}], TOOLS))
-
-
 @every("api, mode", [("messages", "native"), ("responses", "prompt")])
 def test_a_turn_costs_what_is_new(api: Any, mode: str) -> None:
     """R34.1, R34.4: as many functions of the gateway are called for the 60th message as for the 30th. `bench.budget`
@@ -145,37 +122,6 @@ def good_turn(number: int) -> list[Any]:
         {"role": "assistant", "content": "So:", "tool_calls": [use]},
         {"role": "tool", "tool_call_id": use["id"], "content": f"{number} <tool_call>"},
     ]
-
-
-@every("api", PATHS)
-def test_a_conversation_without_items_is_none(both: Both, api: str) -> None:
-    """Over Responses it may be one that only goes on from an earlier one."""
-    for more in ({}, {"previous_response_id": "resp_none"}, {"generate": False}):
-        field = "input" if api == "responses" else "messages"
-        body = {"model": "prompt", "max_tokens": 9, "instructions": "Be brief.", field: [], **more}
-        both.same(api, json.dumps(body).encode())
-
-
-@every(
-    "broken",
-    [
-        lambda text: text.replace(b'"tools"', b'"messages": [], "tools"'),
-        lambda text: text.replace(b"}],", b"},],", 1),
-        lambda text: text.replace(b"Look.", b"Look\x80"),
-        lambda text: text[:-1],
-        lambda text: text.replace(b'}], "tools"', b'}, ], "tools"'),
-        lambda text: text.replace(b'}], "tools"', b'}], "tools": 1, "tools"'),
-        lambda text: text.replace(b'}], "tools"', b'}, 1], "tools"'),
-        lambda text: text.replace(b'}], "tools"', b'}, {"role": "user", "role": "user", "content": ""}], "tools"'),
-        lambda text: text.replace(b'}], "tools"', b"}, " + b"[" * 300 + b"]" * 300 + b'], "tools"'),
-    ],
-)
-def test_a_body_that_is_broken_is_told_of_as_a_whole(both: Both, broken: Any) -> None:
-    said = [{"role": "user", "content": "Look."}, *good_turn(1)]
-    body = body_of("chat", "prompt", said, TOOLS)
-    both.same("chat", body)
-    assert broken(body) != body
-    both.same("chat", broken(body))
 
 
 RECORDED = {

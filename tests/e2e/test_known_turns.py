@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.budget import calls as calls_of
 from bench.inprocess import Work
 from tests.cases import every, examples
-from tests.e2e.known import ROUTES, Both
-from toolwire.support import offload
+from tests.e2e.known import ROUTES, Both, both
+
+__all__ = ["both"]
 
 TOOLS = [
     {"type": "function", "name": name, "description": "d" * 100, "parameters": {"type": "object"}}
@@ -43,16 +42,6 @@ changes = st.sampled_from(
     [{}, {}, {}, {"instructions": "Be brief."}, {"instructions": "Be long."}, {"tools": TOOLS[:1]}, {"store": False}]
 )
 steps = st.tuples(st.integers(0, 4), inputs, changes, st.sampled_from([*ROUTES, "prompt", "native"]), st.integers(0, 9))
-
-
-@pytest.fixture(scope="module")
-def both() -> Iterator[Both]:
-    """The two gateways. Nothing is too small there to be written as a large request."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offload, "OFFLOAD_BYTES", 0)
-        pair = Both()
-        yield pair
-        pair.close()
 
 
 def body_of(model: str, said: Any, **more: Any) -> dict[str, Any]:
@@ -106,15 +95,6 @@ def test_a_deleted_turn_ends_the_conversation(both: Both) -> None:
         seen = both.continued(body_of("prompt", "More.", previous_response_id=f"@{number}@"))
         assert seen.status == status
         assert ("continues a response that was deleted" in str(seen.answer)) == (number > 1)
-
-
-def test_turns_of_another_owner_are_not_found(both: Both) -> None:
-    both.forget()
-    both.continued(body_of("prompt", "One."))
-    for number in range(2):
-        both.continued(body_of("prompt", "More.", previous_response_id=f"@{number}@"))
-    assert both.continued(body_of("prompt", "More.", previous_response_id="@2@"), "two").status == b"400"
-    assert both.continued(body_of("prompt", "More.", previous_response_id="@2@")).status == b"200"
 
 
 def test_a_turn_costs_what_is_new() -> None:

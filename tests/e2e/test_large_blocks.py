@@ -8,7 +8,6 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final
 
-import aiohttp
 import orjson
 import pytest
 from hypothesis import given
@@ -23,7 +22,6 @@ from toolwire.call_policy.policy import CallPolicy
 from toolwire.config import LimitsConfig, RouteOptions
 from toolwire.errors import Unavailable
 from toolwire.events import BlockKind, Close, Delta, Event, Fault, Finish, Open, Start
-from toolwire.ingress.liveness import LIVENESS
 from toolwire.model import ToolChoice, ToolSpec
 from toolwire.pipeline.answers.stage_chain import StageChain
 from toolwire.pipeline.scanning import scan_stage
@@ -98,51 +96,6 @@ async def test_others_are_served_while_one_is_judged(judge: Judge, path: str, st
     assert body.index("Before.") < body.index("lorem ipsum")
     assert body.count("lorem ipsum") >= TEXT.count("lorem ipsum")
     assert "<tool_call>" not in body
-
-
-async def test_a_small_block_is_judged_at_once(judge: Judge) -> None:
-    call = '<tool_call>{"name":"write","arguments":{"text":"x"}}</tool_call>'
-    async with gateway_before([Say(*call)], **FORMAT) as (server, _):
-        for stream in (True, False):
-            assert (await post(server, asked(CHAT, stream=stream))).status == 200
-    assert judge.in_loop == [True, True]
-
-
-async def test_a_client_that_leaves_meanwhile(judge: Judge, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    async with gateway_before([says], **FORMAT) as (server, _):
-        async with aiohttp.ClientSession() as session:
-            response = await session.post(server.make_url(CHAT), json=asked(CHAT, stream=True))
-            await until(judge.asked.is_set)
-            response.close()
-        running = server.app[LIVENESS].running  # type: ignore[attr-defined]
-        await until(lambda: not running)  # its task has been told
-        judge.may_go.set()
-        await until(lambda: any("client_disconnected" in str(vars(record)) for record in caplog.records))
-        assert (await post(server, asked(CHAT, stream=True, tools=False))).status == 200
-    assert not [record for record in caplog.records if record.levelname == "ERROR"]
-
-
-@pytest.mark.parametrize("path", CLIENTS)
-async def test_one_that_is_stopped_meanwhile_says_so_behind_the_call(judge: Judge, path: str) -> None:
-    async with gateway_before([Say(*PIECES, asyncio.Event())], **FORMAT) as (server, _):
-        answer = asyncio.create_task(post(server, asked(path, stream=True), path=path))
-        await until(judge.asked.is_set)
-        assert server.app[LIVENESS].stop(Unavailable("Stop.", code="shutting_down"))  # type: ignore[attr-defined]
-        judge.may_go.set()
-        body = (await answer).body.decode()
-    assert body.index("lorem ipsum") < body.rindex("Stop.")
-
-
-async def test_a_server_that_breaks_off_meanwhile(judge: Judge) -> None:
-    async with gateway_before([Say(*PIECES, cut=True)], **FORMAT) as (server, _):
-        answer = asyncio.create_task(post(server, asked(CHAT, stream=True)))
-        await until(judge.asked.is_set)
-        for _ in range(100):
-            await asyncio.sleep(0)
-        judge.may_go.set()
-        body = (await answer).body.decode()
-    assert body.index("lorem ipsum") < body.index("upstream_disconnected")
 
 
 # --- the law: it makes no difference where a block is judged ---------------------------------------------------------

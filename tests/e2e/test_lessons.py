@@ -214,28 +214,3 @@ async def test_two_keys_teach_the_third(kind: str) -> None:
     assert sent == [[True, False], [False], [True, False], [False]]
     assert shown == ["some", "some", "all", "all"]
     assert overview["refused"]["m"][kind] == "all"
-
-
-@every(
-    "more, models, asked",
-    [
-        ({"verdict_s": 0}, "mm", [True, False, True, False]),  # a lesson has its time
-        ({}, "mnm", [True, False, True, False, False]),  # another model of the server is asked for itself
-    ],
-)
-async def test_how_long_and_of_what_a_lesson_counts(more: dict[str, Any], models: str, asked: list[bool]) -> None:
-    backend = {"preset": "generic", **more}
-    async with gateway_before([no_images], backend=backend) as (server, up):
-        for model in models:
-            assert (await post(server, {**PICTURE, "model": model})).status == 200
-        assert ("refused" in await refused(server)) is not bool(more)
-    assert [b"image_url" in one.body for one in up.posts] == asked
-
-
-async def test_what_is_refused_in_any_case_teaches_nothing() -> None:
-    """The request without the image is refused as well, so the image was not the reason."""
-    async with gateway_before(
-        [Refuse(400, "no image can be read: the prompt is broken")], backend={"preset": "generic"}
-    ) as (server, _):
-        assert (await post(server, {"model": "m", **PICTURE})).status == 400
-        assert "refused" not in await refused(server)

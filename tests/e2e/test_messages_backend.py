@@ -11,17 +11,16 @@ from typing import Any
 
 from tests.cases import every
 from tests.e2e.agent import block
-from tests.e2e.conftest import CHAT, USER, gateway_before, post, serving, upstream_config
+from tests.e2e.conftest import CHAT, gateway_before, post, serving, upstream_config
 from tests.e2e.meaning import BODIES, asking, meant
 from tests.e2e.meaning import MESSAGES as PATH
 from tests.e2e.speaking import JSON, SSE
 from tests.e2e.speaking import speaking as speaking_of
-from tests.protocols.messages_wires import MESSAGES, accumulate, captured_requests, frame, frames
+from tests.protocols.messages_wires import MESSAGES, accumulate, captured_requests
 from toolwire.config import GatewayConfig
-from toolwire.folding import unfold
 from toolwire.model import EMPTY, ModelReply, ModelRequest, Reasoning, ReplyChoice, Text, ToolUse, Usage, scoped
 from toolwire.protocols.streams import WriteOptions
-from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
+from toolwire.testing import Answer, Asked, Say, Upstream
 
 __all__ = ["BODIES", "JSON", "SSE"]
 
@@ -86,60 +85,6 @@ async def test_betas_reach_a_server_that_knows_them() -> None:
     async with gateway_before([Say("Hello.")]) as (server, up):  # of another protocol
         await post(server, BODIES[PATH], path=PATH, headers={"anthropic-beta": "some-2"})
     assert "anthropic-beta" not in up.requests[0].headers
-
-
-@both
-async def test_bytes_pass_where_nothing_is_to_be_done(stream: bool) -> None:
-    turn = speaking(TEXT)
-    body = {"max_tokens": 5, "messages": USER, "stream": stream, "odd": [1]}
-    async with Upstream([turn]) as up, serving(behind(up, "prompt")) as server:
-        answer = await post(server, body, path=PATH)
-    (asked,) = up.requests
-    assert asked.json == {"model": "m", **body}
-    assert [answer.body] == list(turn(asked).steps)
-
-
-async def test_a_healthy_stream_ends_where_it_says_so() -> None:
-    data = MESSAGES.writer(OPTIONS).feed(unfold(TEXT))
-    body = {"max_tokens": 5, "messages": USER, "stream": True}
-    for steps, cut in (([data, frame("late")], False), ([data[: data.index(b"event: message_stop")]], False)):
-        async with Upstream([Answer(steps, headers=SSE, cut=cut)]) as up, serving(behind(up)) as server:
-            answer = await post(server, body, path=PATH)
-        assert answer.body == data
-    begun = data[: data.index(b"event: content_block_stop")]
-    async with Upstream([Answer([begun], headers=SSE)]) as up, serving(behind(up)) as server:
-        answer = await post(server, body, path=PATH)
-    assert frames(answer.body)[-1]["error"]["type"] == "api_error"
-
-
-def refusal(kind: str, message: str) -> bytes:
-    return json.dumps({"type": "error", "error": {"type": kind, "message": message}}).encode()
-
-
-START = frame("message_start", message={"id": "msg_1", "usage": {"input_tokens": 1, "output_tokens": 0}})
-IN_STREAM = START + frame("error", error={"type": "overloaded_error", "message": "Overloaded"})
-REFUSALS: list[tuple[Answer, int, int, str]] = [
-    (Refuse(404, body=refusal("not_found_error", "model: claude-nine")), 404, 404, "claude-nine"),
-    (Refuse(529, body=refusal("overloaded_error", "Overloaded")), 529, 503, "verloaded"),
-    (Answer([IN_STREAM], headers=SSE), 529, 503, "Overloaded"),
-]
-"""Answer of the server; status for clients of Messages, and for others; text. 529 stays 529, and is 503 for OpenAI's
-clients (R24.2a). An error in a stream is a status before anything was said."""
-
-
-async def test_its_refusals_are_understood() -> None:
-    async with Upstream() as up, serving(behind(up)) as server:
-        for (turn, own, others, word), path, stream in product(REFUSALS, BODIES, (False, True)):
-            up.script = [turn]
-            answer = await post(server, asking(path, stream), path=path)
-            assert answer.status == (own if path == PATH else others), (word, path, stream)
-            assert word in answer.body.decode()
-
-
-async def test_another_try_of_one_that_has_too_much_to_do_may_do_better() -> None:
-    retry = {"attempts": 2, "backoff_s": 0}
-    async with Upstream([Refuse(529), speaking(CALLING)]) as up, serving(behind(up, retry=retry)) as server:
-        assert (await post(server, asking(PATH, True), path=PATH)).status == 200
 
 
 @every("asked", [json.loads(path.read_bytes()) for path in captured_requests()])

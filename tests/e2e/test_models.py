@@ -9,16 +9,15 @@ from typing import Any
 
 import aiohttp
 import anthropic
-import openai
 import orjson
 import pytest
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, Gateway, get, post, read_config, sdk, wait_for_servers
+from tests.e2e.conftest import CHAT, USER, Gateway, get, post, read_config, wait_for_servers
 from tests.e2e.processes import running
 from tests.e2e.responses_answers import RESPONSES
 from tests.waiting import GUARD_S, until
-from toolwire.testing import Answer, Refuse, Say, Script, Upstream
+from toolwire.testing import Answer, Refuse, Upstream
 
 
 @pytest.fixture(autouse=True)
@@ -45,21 +44,6 @@ async def test_a_dead_server_is_named(gateway: Gateway, nobody: str, path: str) 
     assert "127.0.0.1" not in body["error"]["message"]
 
 
-@every("listing, word", [(Answer([b"404 page not found"], status=404), "`url`"), (Answer([], hang=True), "gpu")])
-async def test_what_is_no_model_server_is_named(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, listing: Answer, word: str
-) -> None:
-    """Other answers that are no list: `tests/backends/test_http.py`."""
-    if listing.hang:
-        wait_for_servers(monkeypatch, 0.3)
-    async with Upstream() as wrong:
-        wrong.listing = listing
-        status, body = await listed(await gateway(config({"gpu": {"url": wrong.url}})))
-    assert status == 502
-    assert '"gpu"' in body["error"]["message"]
-    assert word in body["error"]["message"]
-
-
 async def test_a_dead_server_hides_no_other(gateway: Gateway, nobody: str) -> None:
     """Neither one of the same route nor another route's names; and where all are dead the fallback may say."""
     async with Upstream() as server:
@@ -72,17 +56,6 @@ async def test_a_dead_server_hides_no_other(gateway: Gateway, nobody: str) -> No
         assert [entry["id"] for entry in (await listed(named))[1]["data"]] == ["known"]
         assert (await listed(named, "/v1/models/known"))[0] == 200
         assert (await listed(named, "/v1/models/other"))[0] == 502
-
-
-async def test_a_route_that_renames_whatever_comes(gateway: Gateway, nobody: str) -> None:
-    """As `serve --model NAME`."""
-    async with Upstream() as server:
-        alive = await gateway(
-            config({"gpu": {"url": server.url}}, {"model": "*", "backend": "gpu", "upstream_model": "n"})
-        )
-        dead = await gateway(config({"gpu": {"url": nobody}}, {"model": "*", "backend": "gpu", "upstream_model": "n"}))
-        assert [entry["id"] for entry in (await listed(alive))[1]["data"]] == ["n"]
-        assert (await listed(dead))[0] == 502
 
 
 # --- at the start ---------------------------------------------------------------------------------------------------
@@ -144,17 +117,6 @@ async def test_a_model_that_is_not_there_is_the_clients_fault(gateway: Gateway, 
         assert len(server.posts) == 1
 
 
-@every(("turn", "times"), [(NO_MODEL, 1), (Refuse(404, body=b"404 page not found"), 2)])
-async def test_sdks_do_not_ask_again_for_it(gateway: Gateway, turn: Script, times: int) -> None:
-    async with Upstream([turn, Say("never")] if times == 1 else [turn]) as server:
-        started = await gateway(read_config({"backends": {"gpu": {"url": server.url}}}))
-        async with sdk(started, max_retries=1) as client:
-            with pytest.raises(openai.APIStatusError) as caught:
-                await client.chat.completions.create(model="other", messages=[{"role": "user", "content": "hi"}])
-        assert isinstance(caught.value, openai.NotFoundError) is (times == 1)
-        assert len(server.requests) == times
-
-
 async def test_what_is_known_of_a_model(gateway: Gateway) -> None:
     """`created`, the context window and abilities, in both forms (R28.8); names may have slashes."""
     async with Upstream() as server:
@@ -189,14 +151,3 @@ async def test_codex_finds_its_own_list(gateway: Gateway) -> None:
         assert body["models"] == []
         assert body["data"]
         assert "models" not in (await listed(started))[1]
-
-
-@every(
-    ("method", "path"),
-    [("GET", "/api/hello"), ("POST", "/api/event_logging/batch"), ("POST", "/api/event_logging/v2/batch")],
-)
-async def test_what_claude_code_sends_beside_is_quietly_refused(gateway: Gateway, method: str, path: str) -> None:
-    async with Upstream() as server, aiohttp.ClientSession() as session:
-        started = await gateway(config({"gpu": {"url": server.url}}))
-        async with session.request(method, started.make_url(path), json={"events": []}) as response:
-            assert response.status == 404

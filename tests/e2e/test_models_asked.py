@@ -10,14 +10,11 @@ import orjson
 import pytest
 
 from tests.e2e.conftest import read_config, serving
-from toolwire.config import BackendConfig
 from toolwire.errors import BackendFault, GatewayError
 from toolwire.testing import Answer, Upstream
 from toolwire.upstream.pool import model_names
 from toolwire.upstream.pool.model_names import ALONE, FRESH_S, MOST, STALE_S, ModelNames
-from toolwire.upstream.pool.server import UpstreamServer
 from toolwire.upstream.servers.hops import HOPS, LOOP
-from toolwire.upstream.servers.identity import Identity
 
 JSON = {"Content-Type": "application/json"}
 
@@ -166,39 +163,6 @@ async def test_the_last_list_counts_for_a_while() -> None:
     with pytest.raises(BackendFault):
         await server.known.get()
     assert server.asked == 2
-
-
-async def test_of_another_server_nothing_is_known() -> None:
-    server = Server()
-    await server.known.get()
-    server.known.forget()
-    server.names = BackendFault("gone")
-    with pytest.raises(BackendFault):
-        await server.known.get()
-
-
-async def test_a_server_that_becomes_another_one_is_asked_again() -> None:
-    class Fake:
-        protocol = None
-        names = ("m",)
-
-        async def models(self) -> list[str]:
-            return [*self.names]
-
-        async def identify(self) -> None:
-            """It can say what it is."""
-
-        def learn(self, said: Identity | None) -> None:
-            """It is told what it is."""
-
-    backend: Any = Fake()
-    endpoint = UpstreamServer("up", backend, BackendConfig(), lambda: 0.0)
-    endpoint.learn(Identity(engine="ollama", version="1"))
-    assert await endpoint.models() == ["m"]
-    backend.names = ("n",)
-    assert await endpoint.models() == ["m"]
-    endpoint.learn(Identity(engine="vllm", version="2"))
-    assert await endpoint.models() == ["n"]
 
 
 async def test_the_list_is_bounded() -> None:

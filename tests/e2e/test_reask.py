@@ -21,7 +21,7 @@ from tests.e2e.test_cut_calls import asking
 from tests.waiting import GUARD_S
 from toolwire.model import ModelReply, ReplyChoice, Text
 from toolwire.protocols.chat.protocol import ChatProtocol
-from toolwire.testing import Answer, Asked, Say, Upstream
+from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 NEAR = '<tool_call>{"name":"reed","arguments":{"path":"a"}}</tool_call>'
 GOOD = '<tool_call>{"name":"read","arguments":{"path":"a"}}</tool_call>'
@@ -105,6 +105,31 @@ async def test_the_second_answer_comes_as_it_is_written(gateway: Gateway, path: 
     assert b"two" in rest
 
 
+@PATHS
+async def test_a_fault_of_the_second_answer(gateway: Gateway, path: str) -> None:
+    """While nothing of it was sent, the first answer is given; later it is a fault like any other."""
+    async with Upstream([Say(NEAR), Refuse(400), Say(NEAR), Say("one", cut=True)]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        answer = await post(server, body(path), path=path)
+        assert b"reed" in answer.body
+        assert b'"error":{' not in answer.body
+        answer = await post(server, body(path), path=path)
+        assert b"one" in answer.body
+        assert b"upstream_disconnected" in answer.body
+    assert len(upstream.posts) == 4
+
+
+async def test_a_client_that_stops_reading_holds_the_second_answer_back(gateway: Gateway) -> None:
+    """And gets all of it."""
+    text = "01234567" * 2500  # eight characters: deltas of so many are cut between these words, and their order shows
+    async with asyncio.timeout(GUARD_S), Upstream([Say(NEAR), Say(*[text] * 100)]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with asked(server, body(CHAT), buffer=1024) as got:
+            await got.content.readuntil(b"01234567")
+            rest = await got.read()
+    assert rest.count(b"01234567") == 2500 * 100 - 1
+
+
 def choices(*texts: str) -> Callable[[Asked], Answer]:
     """A whole answer with several choices."""
     made = tuple(ReplyChoice((Text(text),), "stop") for text in texts)
@@ -172,3 +197,17 @@ async def test_held_text_arrives_whole_if_nothing_better_comes(gateway: Gateway)
                 ]
         text = "".join(choice["delta"].get("content") or "" for frame in frames for choice in frame["choices"])
         assert text.split() == "".join(pieces).split()
+
+
+async def test_a_client_that_goes_is_asked_nothing_more_for(gateway: Gateway) -> None:
+    """The second attempt is given up like any other request (R10.7)."""
+    never = Answer(headers={"Content-Type": "text/event-stream"}, hang=True)
+    async with asyncio.timeout(GUARD_S), Upstream([Say(NEAR), never]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        async with aiohttp.ClientSession() as session:
+            asking = asyncio.create_task(session.post(server.make_url(CHAT), json=body(CHAT)))
+            await upstream.next_request()
+            second = await upstream.next_request()
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        await second.dropped.wait()

@@ -288,6 +288,35 @@ async def test_a_thread_that_does_not_end_does_not_hold_up_the_process(tmp_path:
         assert "a thread or task is still running" in gateway.log
 
 
+STREAMS_ITSELF = """
+import asyncio
+from aiohttp import web
+from toolwire.pipeline.chain.middleware import Middleware
+class Streams(Middleware):
+    async def __call__(self, request, handler):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"Hello")
+        await asyncio.sleep(3600)
+"""
+
+
+async def test_no_error_stands_in_the_middle_of_an_answer(tmp_path: Path) -> None:
+    (tmp_path / "plugin.py").write_text(STREAMS_ITSELF)
+    async with Upstream([Say("unused")]) as upstream:
+        settings = config(upstream, shutdown_grace_s=0.1) | {"chain": ["plugin:Streams", "forwarding"]}
+        async with running(tmp_path, settings) as gateway:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rpartition(":")[2]))
+            writer.write(request_bytes())
+            got = await asyncio.wait_for(reader.readuntil(b"Hello"), GUARD_S)
+            gateway.signal(signal.SIGTERM)
+            got += await asyncio.wait_for(reader.read(), GUARD_S)
+            writer.close()
+            assert await gateway.end() == 0
+    assert got.count(b"HTTP/1.1") == 1
+    assert got.endswith(b"5\r\nHello\r\n")  # cut off, and to be seen as that
+
+
 def request_bytes() -> bytes:
     body = b'{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true}'
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
+from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
 from tests.cases import every
@@ -19,10 +20,13 @@ from tests.e2e.meaning import meant, says
 from tests.e2e.test_cut_calls import asking
 from tests.e2e.test_messages_backend import BODIES, JSON, SSE
 from tests.waiting import GUARD_S
+from toolwire.app import create_app
 from toolwire.cli import main
 from toolwire.config import GatewayConfig
 from toolwire.configuration.mistakes import Mistakes
 from toolwire.model import Text, ToolUse
+from toolwire.observability.metrics import SharedCounters
+from toolwire.observability.telemetry import Metrics
 from toolwire.registry import registries
 from toolwire.startup.names import name_mistakes
 from toolwire.support.conversion import ConfigError
@@ -221,6 +225,21 @@ async def test_no_verdict(script: Any, status: int, asked: list[bool], shown: st
     assert [answer.status for answer in answers] == [status] * 2
     assert ["tools" in one.json for one in up.posts] == asked * 2
     assert told == (shown and {"up": {"m": {**told["up"]["m"], "mode": shown}}})
+
+
+async def test_workers_share_verdicts(tmp_path: Path) -> None:
+    """Two applications that count in one folder, as workers do."""
+    async with Upstream([tools_or(refusing(), Say(WRITTEN))]) as up:
+        for worker in range(2):
+            cells = SharedCounters(tmp_path / f"{worker}.cells")
+            app = create_app(behind(up), metrics=Metrics(cells))
+            server = TestServer(app)
+            await server.start_server()
+            await post(server, asking(CHAT, False))
+            await decided(server)
+            await server.close()
+            cells.close()
+    assert with_tools(up) == [True, False, False]
 
 
 # --- `auto` ---------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 
 from tests.cases import every
@@ -424,3 +425,19 @@ async def test_a_server_that_says_nothing_holds_up_the_first_requests_and_no_oth
             assert (await post(started, {"model": "gpt-4o", **CALL})).status == 200
         assert len(await lines(caplog, 1)) == 1
         assert not any(route.pool.unsettled for route in started.app[ROUTER].routes)
+
+
+async def test_what_is_configured_is_not_waited_for(gateway: Gateway) -> None:
+    """The server says nothing before it was asked by the client."""
+    asked = asyncio.Event()
+
+    def answer(request: Asked) -> Answer:
+        asked.set()
+        return Say("Hello.")(request)
+
+    async with Upstream([answer]) as server:
+        server.listing = Answer([orjson.dumps(models("llamacpp", "m"))], wait=asked)
+        routes = [{"backend": "gpu", "upstream_model": "m"}]
+        started = await gateway(config(server.url, backend={"preset": "vllm"}, routes=routes))
+        async with asyncio.timeout(GUARD_S):  # less than a look may take
+            assert (await post(started, {"model": "gpt-4o", **CALL})).status == 200

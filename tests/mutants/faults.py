@@ -414,7 +414,7 @@ FAULTS: Final = (
         "a value ends at a closing tag that it quotes", ("tests/parse/test_slips.py",),
     ),
     Fault(
-        "quotation-in-a-list", "proxy/scan/_pyprose.py",
+        "quotation-in-a-list", "proxy/scan/octets.py",
         "        if byte in b\"-*+\":\n            return MARK\n", "",
         "a call that is quoted in an item of a list is run", ("tests/parse/test_quoted.py",),
     ),
@@ -625,7 +625,7 @@ FAULTS: Final = (
     Fault(
         "keep-alive-of-a-silent-stream", "proxy/ingress/liveness.py",
         "            self._beat = now\n            self._on_silence()\n", "            self._beat = now\n",
-        "clients give up on a model that thinks for long", ("tests/e2e/test_stopping.py", "tests/e2e/test_first_bytes.py", "tests/e2e/test_faults.py"),
+        "clients give up on a model that thinks for long", ("tests/e2e/test_stopping.py", "tests/e2e/test_faults.py"),
     ),
     Fault(
         "drain-tells-what-runs", "proxy/ingress/liveness.py",

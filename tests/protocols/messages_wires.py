@@ -19,7 +19,6 @@ from toolwire.protocols.messages.protocol import MessagesProtocol
 from toolwire.protocols.streams import WriteOptions
 
 MESSAGES = MessagesProtocol()
-DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 
 
 def options(*, budget: int | None = None, **kwargs: Any) -> WriteOptions:

@@ -14,7 +14,7 @@ from toolwire.ingress.auth import ApiKey, Keys
 from toolwire.model import Image, Message, ModelRequest, Sampling, Text, ToolResult
 from toolwire.protocols.shared.openai import duration
 from toolwire.ratelimit.admission import Admission, allowances, effective_limit
-from toolwire.ratelimit.base import Booking, Bound, MemoryLedger
+from toolwire.ratelimit.base import Booking, Bound, LedgerUnavailable, MemoryLedger
 
 ROUTE = RouteConfig(
     model="small",
@@ -166,6 +166,18 @@ async def test_too_many_in_flight_is_an_overload() -> None:
     assert refused == ["gateway_concurrent"]
     await slot.end()
     assert await limits.enter(None, CHAT) is not None
+
+
+async def test_counts_that_are_away_refuse_what_is_limited() -> None:
+    class Away(MemoryLedger):
+        async def book(self, *_: object) -> Booking:
+            raise LedgerUnavailable("the Redis server cannot be reached")
+
+    limits = Admission(GatewayConfig(), Away(), lambda limit: None)
+    with pytest.raises(GatewayError) as caught:
+        await limits.book(limits.bounds(api_key(concurrent=5), RouteConfig()), 2, "x", "m", CHAT)
+    error = caught.value
+    assert (error.status, error.code, error.headers) == (503, "store_unavailable", {"Retry-After": "1"})
 
 
 async def test_a_request_that_is_counted_uses_one_of_its_key() -> None:

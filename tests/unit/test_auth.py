@@ -56,6 +56,11 @@ def test_the_hash_itself_is_no_key() -> None:
             keys(hashed).check(f"Bearer {presented}", None)
 
 
+def test_no_keys_ask_for_none() -> None:
+    assert not keys()
+    assert keys().check(None, None) is None
+
+
 def test_neither_a_key_nor_its_hash_is_shown() -> None:
     shown = repr(KeyConfig(key="hunter2", name="alice")) + repr(keys("hunter2"))
     assert "hunter2" not in shown

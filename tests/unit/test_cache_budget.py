@@ -24,7 +24,7 @@ from toolwire.formats.engine.toolset import MAX_NOTES_BYTES, ToolSet, note, note
 from toolwire.model import ToolSpec
 from toolwire.pipeline.exchange.caches import CACHES
 from toolwire.pipeline.handlers.status import METRICS
-from toolwire.schemas.schema import SchemaCache, SchemaProblem, ToolSchema, compile_schema
+from toolwire.schemas.schema import SchemaCache, SchemaProblem, ToolSchema, ToolSchemas, compile_schema
 from toolwire.support.cache import ENTRY_BYTES, SHARE, CacheBudget, CacheUse, chars_of, weight_of
 
 ROOT: Final = Path(__file__).parents[2]
@@ -189,6 +189,14 @@ def test_patterns_beyond_the_bound_are_dropped() -> None:
     assert schema.check('{"p0": "x"}') is not None, "the first ones are checked"
     assert schema.check('{"p31": "x"}') is None
     assert compile_schema(pattern_schema(1, 440, 32), patterns=False).check('{"p0": "x"}') is None
+
+
+def test_the_patterns_of_all_strict_tools_have_a_bound() -> None:
+    schema, schemas = compile_schema(pattern_schema(1, 440, 32)), ToolSchemas()
+    for name in "ab":
+        schemas.put(name, lambda patterns: schema, strict=True)
+    with pytest.raises(SchemaProblem, match="of this and earlier tools take more than 4194304 bytes"):
+        schemas.put("c", lambda patterns: schema, strict=True)
 
 
 @every(

@@ -226,6 +226,13 @@ def test_a_public_gateway_does_not_lose_its_keys_because_the_file_has_another_ad
         reread(lambda: CONFIG, running)
 
 
+def test_a_backend_that_is_the_gateway_itself_is_refused() -> None:
+    running = replace(CONFIG, server=ServerConfig(port=81))
+    wanted = replace(running, backends={"m": BackendConfig(url="http://127.0.0.1:81")})
+    with pytest.raises(ConfigError, match="leads back to the gateway itself"):
+        reread(lambda: wanted, running)
+
+
 async def test_a_key_that_was_taken_out_of_its_file_is_refused(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("old")

@@ -460,6 +460,19 @@ def test_a_configuration_that_makes_a_worker_hang_reaches_no_other(
     assert (reloading.got(0), reloading.got(1)) == (["new"], ["new"])
 
 
+def test_if_no_worker_answers_those_that_wake_later_get_the_old_one(
+    reloading: Reloading, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        reloading.wait_no_longer()
+    assert "the configuration stays as it was: no worker has answered" in caplog.text
+    for number in range(2):
+        assert reloading.got(number) == ["new"]
+        reloading.answer(number, "reloaded")
+        assert reloading.got(number) == ["old"]
+    assert not reloading.supervisor._config.backends
+
+
 def test_an_output_that_cannot_be_written_does_not_keep_it_from_serving(monkeypatch: pytest.MonkeyPatch) -> None:
     class WithoutReader(io.StringIO):
         def write(self, text: str) -> int:
