@@ -196,10 +196,10 @@ cdef class CallScanner:
         p = NULL
         if type(data) is str and not self._half:
             text = <str>data
-            p = <Bytes>PyUnicode_AsUTF8AndSize(text, &size)
+            p = toolwire_utf8(text, &size)
         if p == NULL:
             text = self._decode(data)
-            p = <Bytes>PyUnicode_AsUTF8AndSize(text, &size)
+            p = toolwire_utf8(text, &size)
         if size == 0:
             return []
         self._buffer.fed += size
@@ -226,7 +226,7 @@ cdef class CallScanner:
         Returns None if `feed` must be called. `text` must be non-empty and without surrogates."""
         cdef bytearray said = bytearray()
         cdef Py_ssize_t size
-        cdef Bytes p = <Bytes>PyUnicode_AsUTF8AndSize(text, &size)
+        cdef Bytes p = toolwire_utf8(text, &size)
         if p == NULL:
             PyErr_Clear()
             return None

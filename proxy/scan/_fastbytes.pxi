@@ -9,7 +9,6 @@ cdef extern from "Python.h":
     PyTypeObject *Py_TYPE(PyObject *of) noexcept
     Py_ssize_t PyList_GET_SIZE(PyObject *events) noexcept
     PyObject *PyList_GET_ITEM(PyObject *events, Py_ssize_t index) noexcept
-    const char *PyUnicode_AsUTF8AndSize(str text, Py_ssize_t *size) noexcept  # NULL, with an exception set, for surrogates
 
 cdef extern from *:
     """
@@ -19,6 +18,16 @@ cdef extern from *:
     #else
     #define toolwire_is_single(object) (Py_REFCNT(object) == 1)
     #endif
+
+    /* Does `PyUnicode_AsUTF8AndSize`, for ASCII without a call. */
+    static inline const unsigned char *toolwire_utf8(PyObject *text, Py_ssize_t *size)
+    {
+        if (PyUnicode_IS_COMPACT_ASCII(text)) {
+            *size = PyUnicode_GET_LENGTH(text);
+            return PyUnicode_1BYTE_DATA(text);
+        }
+        return (const unsigned char *)PyUnicode_AsUTF8AndSize(text, size);
+    }
 
     /* Removes and returns the only item of a list; the list keeps its memory for the next item. */
     static inline PyObject *toolwire_take_only(PyObject *list)
@@ -55,6 +64,7 @@ cdef extern from *:
     """
     bint toolwire_is_single(PyObject *object) noexcept
     object toolwire_take_only(PyObject *list)
+    const unsigned char *toolwire_utf8(str text, Py_ssize_t *size) noexcept  # NULL, with an exception set, for surrogates
     const unsigned char *toolwire_find(
         const unsigned char *p, Py_ssize_t size, const unsigned char *literal, Py_ssize_t length) nogil
     const unsigned char *toolwire_search(

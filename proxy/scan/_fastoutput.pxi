@@ -159,7 +159,7 @@ cdef class Output:
         cdef Py_ssize_t size
         cdef Bytes p
         text = valid_text(text)
-        p = <Bytes>PyUnicode_AsUTF8AndSize(text, &size)
+        p = toolwire_utf8(text, &size)
         return self.say(p, size, text)
 
     cdef str say_more(self, Bytes p, Py_ssize_t size, str text):
@@ -271,7 +271,7 @@ cdef class Output:
         cdef Bytes p
         cdef str space = self._pending.text()
         if not self._trim_edges:
-            p = <Bytes>PyUnicode_AsUTF8AndSize(space, &size)
+            p = toolwire_utf8(space, &size)
             if size > 0:
                 self._kept.add(p, size)
             if self._kept.size() > self.limit:

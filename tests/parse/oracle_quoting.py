@@ -41,7 +41,7 @@ def quoting(prose: str, behind: str) -> tuple[int, int, bool]:
                 own = tilde == (fence < 0)
                 if margin and own and ticks >= abs(fence) and not re.match("[A-Za-z0-9]", line[end:]):
                     fence = 0
-            elif LISTED.match(line[:start]) and ticks >= 3:
+            elif LISTED.match(line[:start]) and ticks >= 3 and not (tilde and line.startswith("^", end)):
                 fence, opened, string = -ticks if tilde else ticks, True, False
             elif not tilde:
                 span = 0 if span == ticks else span or ticks

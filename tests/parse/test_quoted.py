@@ -126,6 +126,7 @@ def test_mentions_are_text(twin: ModuleType, text: str, size: int) -> None:
         (f"See:\n\n- ```xml\n  {CALL}\n  ```", "See:\n\n-"),
         (f"~~~\nx\n~~~\n{CALL}", "~~~\nx\n~~~"),
         (f"about ~~~ five\n{CALL}", "about ~~~ five"),
+        (f"    a + b\n    ~~~~^~~\n{CALL}\n    ~~~~^~~", "    a + b\n    ~~~~^~~\n~~~~^~~"),
         (f"- ~~~x\n  y\n  ~~~\n{CALL}", "- ~~~x\n  y\n  ~~~"),
         (f"```\n{CALL}\n```\n```\n{CALL}\n```", ""),
         (f"The `odd tick {CALL}", "The `odd tick"),

@@ -4,8 +4,8 @@ Rules of this module (after CommonMark, decided without looking ahead):
 
 1. A run of backticks opens inline code; the next run of the same length, or the end of the line, ends it.
 2. Three or more backticks or tildes at the start of a line (after indentation and marks of list items) open a fence,
-   unless backticks are followed by another one in that line. As many of them at the start of a line (after indentation)
-   close it, unless a word follows.
+   unless backticks are followed by another one in that line, or tildes by a `^`: they underline code. As many of them
+   at the start of a line (after indentation) close it, unless a word follows.
 3. Outside both, a quotation mark opens a string; the next one, or the end of the line, ends it.
 4. Each piece is read once, however the text is split.
 """
@@ -77,7 +77,7 @@ class Quoting:
                 and not _is_word(behind)
             ):
                 self.fence = 0
-        elif self._begins <= octets.ITEM and run >= _FENCE:
+        elif self._begins <= octets.ITEM and run >= _FENCE and (self._mark == _TICK or behind != ord("^")):
             self.fence = run
             self.fence_mark = self._mark
             self._line = self._mark == _TICK and behind != ord("\n")
