@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from tests.backends.conftest import Connect, ask, bytes_of, events_of, fault_of
+from tests.backends.peers import CHUNKED
 from tests.cases import every
 from toolwire.config import BackendConfig, GatewayConfig, LimitsConfig, Pool, Timeouts
 from toolwire.configuration.checks import check_values
@@ -424,3 +425,15 @@ async def test_a_refusal_does_not_keep_its_connection_busy(server: Upstream, con
     with pytest.raises(BackendFault):
         await backend.open(ask(), request_id="r")
     await events_of(backend)
+
+
+async def test_a_kept_connection_that_dies_after_its_first_byte_is_not_replaced(
+    server: Upstream, connect: Connect
+) -> None:
+    server.script = [Say("a"), Raw(CHUNKED[:1]), Say("b")]
+    backend = await connect()
+    await events_of(backend)
+    with pytest.raises(BackendFault) as caught:
+        await backend.open(ask(), request_id="r")
+    assert caught.value.code == "upstream_disconnected"
+    assert len(server.requests) == 2

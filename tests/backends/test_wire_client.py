@@ -37,20 +37,6 @@ async def test_a_connection_is_not_given_back_before_its_answer_was_taken() -> N
         await client.close()
 
 
-async def test_closing_twice_does_not_close_the_next_answer() -> None:
-    gate = asyncio.Event()
-    async with Peer([sized(b"ok")], [CHUNKED + chunked(b"a", end=False), gate, chunked(b"b")]) as peer:
-        client = peer.client()
-        first = await post(client)
-        await first.read(LIMIT)
-        second = await post(client)
-        await first.close()
-        gate.set()
-        assert await second.read(LIMIT) == b"ab"
-        assert peer.connections == 1
-        await client.close()
-
-
 async def test_a_stale_connection_is_replaced_by_a_new_one() -> None:
     """Two unused connections, both closed by the server when the next request comes: the second try takes a new one."""
     async with Peer([sized(b"a")], [sized(b"a")], [None], [sized(b"b")]) as peer:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import logging
 from collections.abc import AsyncIterable, Awaitable, Callable
 from typing import Any
 
@@ -470,3 +471,21 @@ async def test_an_error_is_what_aiohttp_would_raise_and_what_it_was(status: int,
         assert error.message == answer.json()["error"]["message"]
     assert (answer.status, answer.headers["X-Caught"]) == (status, str(status))
     assert answer.headers["Set-Cookie"] == "caught=yes; Path=/"
+
+
+@pytest.mark.parametrize("returned", [False, True], ids=["raised", "returned"])
+async def test_the_error_may_be_answered_otherwise(returned: bool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "toolwire.access")
+
+    async def catching(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            if returned:
+                return error
+            return web.json_response({"mine": error.status}, status=error.status)
+
+    answer = await ask(catching, {"tool_choice": "required"})
+    assert answer.status == 400
+    assert answer.json().get("mine") == (None if returned else 400)
+    assert caplog.records[-1].fields["code"] == "invalid_tool_choice"  # type: ignore[attr-defined]

@@ -40,12 +40,10 @@ DEMANDED = body(CHAT, tool_choice="required")
 
 
 @asynccontextmanager
-async def asked(
-    server: Any, sent: dict[str, Any], path: str = CHAT, *, buffer: int = 65536
-) -> AsyncIterator[aiohttp.ClientResponse]:
+async def asked(server: Any, sent: dict[str, Any], path: str = CHAT) -> AsyncIterator[aiohttp.ClientResponse]:
     """An answer that is read bit by bit."""
     async with (
-        aiohttp.ClientSession(read_bufsize=buffer) as session,
+        aiohttp.ClientSession() as session,
         session.post(server.make_url(path), json=sent) as got,
     ):
         yield got
