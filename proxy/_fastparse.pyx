@@ -24,7 +24,7 @@ from .scan.fast.block cimport BlockReader
 from .scan.fast.buffer cimport Buffer
 from .scan.fast.ends cimport BlockEnds
 from .scan.fast.forms cimport FormOpener, Forms
-from .scan.fast.quoting cimport Quoting, begins_with
+from .scan.fast.quoting cimport Quoting
 from .scan.fast.sending cimport StringSender
 
 import codecs

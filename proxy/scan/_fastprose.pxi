@@ -19,25 +19,15 @@ cdef inline bint is_margin(Bytes p, Py_ssize_t pos, Py_ssize_t at, bint margin) 
     return margin if at == pos else p[at - 1] == c"\n"
 
 
-# What a line begins with, see `parts/quoting.py`.
-cdef enum:
-    BLANK
-    ITEM
-    MARK
-    NUMBER
-    PROSE_LINE
-    CITED
-
-
-cdef inline int read_line(Bytes p, Py_ssize_t pos, Py_ssize_t at, int begins) noexcept:
+cdef inline int read_line(Bytes p, Py_ssize_t pos, Py_ssize_t at, int begins) noexcept nogil:
     """Returns what the line with `at` begins with, before it; `begins` says so for `pos`."""
     cdef Py_ssize_t line = at
     while line > pos and p[line - 1] != c"\n":
         line -= 1
     if line > pos:
-        begins = BLANK
-    while line < at and begins < PROSE_LINE:
-        begins = begins_with(begins, p[line])
+        begins = octets.BLANK
+    while line < at and begins < octets.PROSE_LINE:
+        begins = octets.begins_with(begins, p[line])
         line += 1
     return begins
 
@@ -77,7 +67,7 @@ cdef class Prose:
         self.held = b""
         self._margin = True
         self._last = c"\n"
-        self._set_line(BLANK)
+        self._set_line(octets.BLANK)
         self._refused = NONE
         self.read_as(found)
         self._enter(REASONING if preopened else TEXT)
@@ -113,23 +103,27 @@ cdef class Prose:
     # --- plain text ---------------------------------------------------------------------------------------------------
 
     cdef inline bint is_plain(self, Bytes p, Py_ssize_t size) except -1:
-        cdef int index
         cdef Py_ssize_t at
         cdef unsigned char *marks
         cdef unsigned char found = 0
         if self._opens and self._output.fresh:
             return False
-        if size < BRIEF:
-            marks = self.plan.marks
-            for at in range(size):
-                found |= marks[p[at]]
-            self._strings = found & QUOTES
-            self._breaks = (found & LINE_END) | self._begins
-            if found & BEGINS:
-                return False
-            if not self._lines or not (self._margin or found & LINE_END):
-                return True
-            return not self._begins_line(p, size)
+        if size >= BRIEF:
+            return self._is_plain(p, size)
+        marks = self.plan.marks
+        for at in range(size):
+            found |= marks[p[at]]
+        self._strings = found & QUOTES
+        self._breaks = (found & LINE_END) | self._begins
+        if found & BEGINS:
+            return False
+        if not self._lines or not (self._margin or found & LINE_END):
+            return True
+        return not self._begins_line(p, size)
+
+    cdef bint _is_plain(self, Bytes p, Py_ssize_t size) except -1:
+        # Apart from `is_plain`, which the compiler else does not put into `feed`.
+        cdef int index
         for index in range(self._plain_firsts):
             if memchr(p, self._firsts[index], size) != NULL:
                 return False
@@ -200,14 +194,14 @@ cdef class Prose:
     cdef inline void _set_line(self, int begins) noexcept:
         """Sets what the line begins with; `_begins`: the next byte may still change that."""
         self._line = begins
-        self._begins = begins < PROSE_LINE
+        self._begins = begins < octets.PROSE_LINE
 
     # --- blocks and tags ----------------------------------------------------------------------------------------------
 
     cpdef int edge(self) except -1:
         self._output.edge()
         self._margin = True
-        self._set_line(BLANK)
+        self._set_line(octets.BLANK)
         self._last = c"\n"
         self._quoting.end_line()
         return 0
@@ -400,7 +394,7 @@ cdef class Prose:
             return NO
         if marker.opens is None:
             return self._ends_reasoning(at + marker.size)
-        if self._line == CITED:
+        if self._line == octets.CITED:
             return NO
         if self._quoting.fence:
             if marker.fence:
@@ -498,14 +492,14 @@ cdef class Prose:
 
     cdef bint _may_fence(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         self._quote_up_to(pos, at)
-        return self._line <= ITEM
+        return self._line <= octets.ITEM
 
     cdef bint _may_recognise(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         return at >= self.quiet and not self._is_quoted(pos, at)
 
     cdef bint _is_quoted(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         self._quote(pos, at)
-        return self._quoting.quotes() or self._line == CITED
+        return self._quoting.quotes() or self._line == octets.CITED
 
     cdef void _quote(self, Py_ssize_t pos, Py_ssize_t at) noexcept:
         """Reads quoting up to `at`."""

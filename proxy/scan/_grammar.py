@@ -261,7 +261,8 @@ class Grammar:
                     for end in (end for end in syntax.nodes[branch.then] if not end.slip):
                         ends.append(end.literal)
                         if end.read == "nothing" and end.then != END:
-                            ends += (text for behind in syntax.nodes[end.then] for text in _worded(behind.literal))
+                            behind = (other.literal for other in syntax.nodes[end.then] if not other.slip)
+                            ends += (text for literal in behind for text in _worded(literal))
                     if branch.field == "value" and not branch.literal:
                         ends += (other.literal for other in node)
         return _stripped(ends)

@@ -9,8 +9,9 @@ from ._grammar import FENCE, REASONING, SPACE, TEXT, WORD_BYTES, BlockPolicy
 from ._plan import TICK, GrammarPlan, Marker, Opener
 from ._pyoutput import Output
 from .loose_head import loose_words
+from .octets import BLANK, CITED, ITEM, PROSE_LINE, begins_with
 from .parts.buffer import Buffer
-from .parts.quoting import BLANK, CITED, ITEM, PROSE_LINE, Quoting, begins_with
+from .parts.quoting import Quoting
 from .surroundings import (
     ALONE,
     CODE,

@@ -6,6 +6,14 @@ cdef enum:
     CUT = 1
     WHOLE = 2
 
+cdef enum:
+    BLANK
+    ITEM
+    MARK
+    NUMBER
+    PROSE_LINE
+    CITED
+
 
 cdef inline Py_ssize_t find(const unsigned char *buf, unsigned char byte, Py_ssize_t pos, Py_ssize_t end) noexcept nogil:
     cdef const unsigned char *found = <const unsigned char *>memchr(buf + pos, byte, end - pos) if pos < end else NULL
@@ -62,3 +70,16 @@ cdef inline int append(bytearray to, const unsigned char *buf, Py_ssize_t pos, P
 
 cdef inline bint same(const unsigned char *buf, Py_ssize_t pos, const unsigned char *other, Py_ssize_t size) noexcept nogil:
     return memcmp(buf + pos, other, size) == 0
+
+
+cdef inline int begins_with(int before, unsigned char byte) noexcept nogil:
+    if byte == c" " or byte == c"\t":
+        return PROSE_LINE if before == NUMBER else BLANK if before == BLANK else ITEM
+    if before <= ITEM:
+        if byte == c">":
+            return CITED
+        if byte == c"-" or byte == c"*" or byte == c"+":
+            return MARK
+    if before != MARK and c"0" <= byte <= c"9":
+        return NUMBER
+    return MARK if before == NUMBER and (byte == c"." or byte == c")") else PROSE_LINE

@@ -10,6 +10,15 @@ CUT: Final = 1
 WHOLE: Final = 2
 """Result of `fits`: the whole literal is there."""
 
+BLANK: Final = 0
+ITEM: Final = 1
+MARK: Final = 2
+NUMBER: Final = 3
+PROSE_LINE: Final = 4
+CITED: Final = 5
+"""The beginning of a line: nothing but indentation yet (`BLANK`), or list items' marks and blanks (`ITEM`), in or after
+such a mark (`MARK`) or in its `NUMBER`, anything else (`PROSE_LINE`), or `>`, a Markdown quotation (`CITED`)."""
+
 _WINDOW: Final = 256
 
 
@@ -55,3 +64,17 @@ def append(to: bytearray, buf: bytes, pos: int, end: int) -> None:
 def same(buf: bytes, pos: int, other: bytes, size: int) -> bool:
     """Returns True if the `size` bytes at `pos` are the first ones of `other`."""
     return buf[pos : pos + size] == other[:size]
+
+
+def begins_with(before: int, byte: int) -> int:
+    """Returns what a line begins with after the next byte; `before` is one of those before `PROSE_LINE`."""
+    if byte in b" \t":
+        return PROSE_LINE if before == NUMBER else before if before == BLANK else ITEM
+    if before <= ITEM:
+        if byte in b">":
+            return CITED
+        if byte in b"-*+":
+            return MARK
+    if before != MARK and byte in b"0123456789":
+        return NUMBER
+    return MARK if before == NUMBER and byte in b".)" else PROSE_LINE

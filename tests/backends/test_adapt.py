@@ -72,6 +72,11 @@ FITTED: list[tuple[Capabilities, list[Message], list[tuple[str, str]]]] = [
     (Capabilities(), [USER, say("assistant", "a")], [("user", "u"), ("assistant", "a"), GO_ON]),
     (Capabilities(), [USER, SYSTEM, say("developer", "d")], [("user", "u\n\ns\n\nd")]),
     (Capabilities(late_system=True), [USER, SYSTEM], [("user", "u"), ("system", "s")]),
+    (
+        Capabilities(late_system=True),
+        [CALL, RESULT, SYSTEM],
+        [GO_ON, ("assistant", ""), ("tool", ""), ("system", "s")],
+    ),
     (Capabilities(), [USER, CALL, RESULT, SYSTEM], [("user", "u"), ("assistant", ""), ("tool", ""), ("user", "s")]),
     (
         Capabilities(),

@@ -414,7 +414,7 @@ FAULTS: Final = (
         "a value ends at a closing tag that it quotes", ("tests/parse/test_slips.py",),
     ),
     Fault(
-        "quotation-in-a-list", "proxy/scan/_pyprose.py",
+        "quotation-in-a-list", "proxy/scan/octets.py",
         "        if byte in b\"-*+\":\n            return MARK\n", "",
         "a call that is quoted in an item of a list is run", ("tests/parse/test_quoted.py",),
     ),

@@ -20,6 +20,7 @@ def frames(*said: Any) -> bytes:
 
 CHAT = {"choices": [{"index": 0, "delta": {"content": "x"}}]}
 COUNTS = {"prompt_tokens": 9, "completion_tokens": 4}
+END = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 DONE = b"[DONE]"
 MESSAGE = {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}
 INSIDE = {"usage": {"input_tokens": 1, "output_tokens": 1}}
@@ -32,15 +33,15 @@ COMPLETED = {"type": "response.completed", "response": {"usage": {"input_tokens"
 @every(
     ("protocol", "said"),
     [
-        (ChatProtocol(), frames({**CHAT, "usage": None}, {**CHAT, "usage": COUNTS}, DONE)),
-        (ChatProtocol(), frames({**CHAT, "usage": None}, {**CHAT, "usage": COUNTS}, SILENT, DONE)),
+        (ChatProtocol(), frames({**CHAT, "usage": None}, {**CHAT, "usage": COUNTS}, END, DONE)),
+        (ChatProtocol(), frames({**CHAT, "usage": None}, {**CHAT, "usage": COUNTS}, SILENT, END, DONE)),
         (ChatProtocol(), frames({**CHAT, "usage": {**COUNTS, "completion_tokens": 1}}, {**CHAT, "usage": COUNTS})),
         (ChatProtocol(), frames({**CHAT, "usage": COUNTS}, {**CHAT, "usage": dict.fromkeys(COUNTS)})),
         (ChatProtocol(), frames({**CHAT, "usage": COUNTS}, {**CHAT, "usage": ["usage"]})),
         (ChatProtocol(), frames({**CHAT, "usage": COUNTS}, {**CHAT, "usage": dict.fromkeys(COUNTS, 0)})),
         (ChatProtocol(), frames({**CHAT, "usage": {"input_tokens": 9, "output_tokens": 4}})),
-        (ChatProtocol(), frames(CHAT, {"choices": [{"index": 0, "delta": {}, "usage": COUNTS}]}, DONE)),
-        (ChatProtocol(), frames({**CHAT, "x_groq": {"id": "a"}}, {**CHAT, "x_groq": {"usage": COUNTS}}, DONE)),
+        (ChatProtocol(), frames(CHAT, {"choices": [{"index": 0, "delta": {}, "usage": COUNTS}]}, END, DONE)),
+        (ChatProtocol(), frames({**CHAT, "x_groq": {"id": "a"}}, {**CHAT, "x_groq": {"usage": COUNTS}}, END, DONE)),
         (ResponsesProtocol(), frames(CREATED, {**COMPLETED, "response": {"usage": COUNTS}})),
         (MessagesProtocol(), frames(MESSAGE, BLOCK, {"type": "message_delta", "usage": {"output_tokens": 4}})),
         (

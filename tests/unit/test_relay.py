@@ -100,6 +100,10 @@ def test_a_finish_reason_that_never_came_is_added(before: bytes, cuts: list[int]
     assert code_of(relayed(before, cuts)[1]) == "upstream_disconnected"
     far = before + LAST + TEXT * 20 + DONE
     assert relayed(far, cuts)[0] == far
+    calls = before + frame(chunk({"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}))
+    assert relayed(calls + DONE, cuts)[0] == calls + frame(chunk({}, "tool_calls")) + DONE
+    counted = before + frame({**chunk({"content": "x"}), "usage": {"prompt_tokens": 9}})
+    assert relayed(counted + DONE, cuts)[0] == counted + LAST + DONE
 
 
 @every("end", [b"data: [DONE]", b"data: [DONE]\n", b""])

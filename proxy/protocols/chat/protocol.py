@@ -56,8 +56,11 @@ def missing_finish(tail: bytes) -> bytes:
         except ValueError:
             continue
         choices = chunk.get("choices") if isinstance(chunk, dict) else None
-        if choices and isinstance(choices, list) and isinstance(choices[0], dict):
-            end = {"index": choices[0].get("index", 0), "delta": {}, "logprobs": None, "finish_reason": "stop"}
+        if choices and isinstance(choices, list) and isinstance(choice := choices[0], dict):
+            said = choice.get("delta")
+            reason = "tool_calls" if isinstance(said, dict) and said.get("tool_calls") else "stop"
+            end = {"index": choice.get("index", 0), "delta": {}, "logprobs": None, "finish_reason": reason}
+            chunk.pop("usage", None)  # those counts were sent
             return b"data: %b\n\n" % dump({**chunk, "choices": [end]})
     return b""
 

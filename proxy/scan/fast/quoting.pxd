@@ -4,9 +4,6 @@ from .. cimport octets
 
 cdef Py_ssize_t _FENCE, _BRIEF
 cdef unsigned char _TICK
-cdef int BLANK, ITEM, MARK, NUMBER, PROSE_LINE, CITED
-
-cdef int begins_with(int before, unsigned char byte) noexcept
 
 
 @cython.final

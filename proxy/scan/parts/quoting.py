@@ -22,30 +22,6 @@ _BRIEF: Final = 32
 """Bytes that are compared one by one, because the next mark is usually near. After these, `octets.find` is used."""
 
 
-BLANK: Final = 0
-ITEM: Final = 1
-MARK: Final = 2
-NUMBER: Final = 3
-PROSE_LINE: Final = 4
-CITED: Final = 5
-"""The beginning of a line: nothing but indentation yet (`BLANK`), or list items' marks and blanks (`ITEM`), in or after
-such a mark (`MARK`) or in its `NUMBER`, anything else (`PROSE_LINE`), or `>`, a Markdown quotation (`CITED`)."""
-
-
-def begins_with(before: int, byte: int) -> int:
-    """Returns what a line begins with after the next byte; `before` is one of those before `PROSE_LINE`."""
-    if byte in b" \t":
-        return PROSE_LINE if before == NUMBER else before if before == BLANK else ITEM
-    if before <= ITEM:
-        if byte in b">":
-            return CITED
-        if byte in b"-*+":
-            return MARK
-    if before != MARK and byte in b"0123456789":
-        return NUMBER
-    return MARK if before == NUMBER and byte in b".)" else PROSE_LINE
-
-
 class Quoting:
     """Tells whether the text read so far ends in inline code (`span`: its number of backticks), in a fence (`fence`:
     its number of backticks or tildes, which `fence_mark` tells) or in a `string`. `active`: also text without marks
@@ -62,7 +38,7 @@ class Quoting:
         self.active = False
         self._line = False
         self._run = 0
-        self._begins = BLANK
+        self._begins = octets.BLANK
         self._mark = self.fence_mark = _TICK
 
     def quotes(self) -> bool:
@@ -94,9 +70,14 @@ class Quoting:
             self.fence = 0
             self._line = False
         if self.fence:
-            if self._begins == BLANK and self._mark == self.fence_mark and run >= self.fence and not _is_word(behind):
+            if (
+                self._begins == octets.BLANK
+                and self._mark == self.fence_mark
+                and run >= self.fence
+                and not _is_word(behind)
+            ):
                 self.fence = 0
-        elif self._begins <= ITEM and run >= _FENCE:
+        elif self._begins <= octets.ITEM and run >= _FENCE:
             self.fence = run
             self.fence_mark = self._mark
             self._line = self._mark == _TICK and behind != ord("\n")
@@ -169,9 +150,9 @@ def _line_at(buf: bytes, pos: int, at: int, begins: int) -> int:
         line -= 1
     if line > pos:
         if buf[line - 1] != ord("\n"):
-            return PROSE_LINE
-        begins = BLANK
-    while line < at and begins < PROSE_LINE:
-        begins = begins_with(begins, buf[line])
+            return octets.PROSE_LINE
+        begins = octets.BLANK
+    while line < at and begins < octets.PROSE_LINE:
+        begins = octets.begins_with(begins, buf[line])
         line += 1
     return begins

@@ -3,8 +3,8 @@ them (R5.9, R28.4).
 
 Rules:
 
-1. Only a refusal of the request itself counts (400, 413, 415, 422, 500, 501; routers answer 404), and only if the
-   message names the part.
+1. Only a refusal of the request itself counts (400, 413, 415, 422, 500, 501), and only if the message names the part.
+   A 404 counts if it says that the part is not supported, as routers do: others are about a model, a path or a file.
 2. Each concession is made once. If the server names the same part again, its error goes to the client.
 3. Limits are read from the server's message. Since a message may repeat the request, a number counts only if it is
    lower than the requested one, and a word only if it is a known one.
@@ -38,7 +38,9 @@ from .fit_history import Tell
 from .fit_media import has_images
 from .upstream_errors import refuses_choice_form
 
-_STATUSES: Final = frozenset({400, 404, 413, 415, 422, 500, 501})
+_STATUSES: Final = frozenset({400, 413, 415, 422, 500, 501})
+_UNSUPPORTED: Final = re.compile(r"(?:\bthat|\bnot|n't) support", re.IGNORECASE)
+"""Matches a 404 that refuses a part of the request: OpenRouter finds no endpoints "that support" it."""
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """Levels of reasoning effort, lowest first."""
 
@@ -53,7 +55,8 @@ _TOKENS: Final = re.compile(
     r"max_(?:completion_|output_|new_)?tokens|completion tokens|context (?:length|limit|window|size)|token count",
     re.IGNORECASE,
 )
-_NUMBER: Final = re.compile(r"\d+(?:,\d+)*")
+_NUMBER: Final = re.compile(r"[a-z][\w.-]*|(?P<number>\d+(?:,\d+)*)", re.IGNORECASE)
+"""Matches words, too, because the names of models have numbers."""
 _TOO_LONG_NAME: Final = ("too long", "maximum length", "max length", "at most 64", "{1,64}")
 _BEFORE_CONTEXT: Final = (
     "context length is ",
@@ -80,12 +83,14 @@ _PARAMETERS: Final = {
         rf"|unsupported value: '(?:{'|'.join(EFFORTS)})'",
         re.IGNORECASE,
     ),
-    "reasoning_content": re.compile(r"\breasoning_content\b(?!.{0,60}(?:\bmust be\b|\bmissing\b|\brequired\b))"),
+    "reasoning_content": re.compile(
+        r"(?<!issing )(?<!issing .)\breasoning_content\b(?!.{0,60}(?:\bmust be\b|\bmissing\b|\brequired\b))"
+    ),
     "parallel_tool_calls": re.compile(r"\bparallel_tool_calls\b"),
     "stream_options": re.compile(r"\bstream_options\b"),
     **{
         name: re.compile(
-            rf"\b(?:unsupported|unknown|unrecognized|extra_forbidden)\b.{{0,80}}\b{name}\b"
+            rf"\b(?:unsupported|unknown|unrecognized|extra_forbidden)\b(?:(?!max_).){{0,80}}\b{name}\b"
             rf"|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported)",
             re.IGNORECASE | re.DOTALL,
         )
@@ -147,9 +152,9 @@ class Limits(NamedTuple):
 def learn_concession(known: Concessions, fault: GatewayError, sent: ModelRequest) -> Concessions | None:
     """Returns `known` extended by the part that the server names in `fault` as its reason to refuse `sent`; None if it
     names none that can be left out."""
-    if fault.upstream_status not in _STATUSES:
+    message, sampling, status = fault.message, sent.sampling, fault.upstream_status
+    if status not in _STATUSES and not (status == 404 and _UNSUPPORTED.search(message)):
         return None
-    message, sampling = fault.message, sent.sampling
     # Not compared with `known`: one of several concurrent requests may have taught it since this one was sent.
     if sent.tool_choice.names is not None and refuses_choice_form(fault):
         return replace(known, word_choice=True)
@@ -219,7 +224,9 @@ def _read_limits(message: str, limit: int) -> tuple[int | None, int | None]:
     """Returns the longest answer that a server gives, and the tokens that it has left, as far as its message contains
     one of them. `limit` is the requested maximum."""
     numbers = [
-        (int(one[0].replace(",", "")), one.start(), one.end()) for one in _NUMBER.finditer(message) if len(one[0]) < 16
+        (int(one[0].replace(",", "")), one.start(), one.end())
+        for one in _NUMBER.finditer(message)
+        if one["number"] and len(one[0]) < 16
     ]
     context = prompt = None
     for at, (number, start, end) in enumerate(numbers):

@@ -166,16 +166,16 @@ def fit_turns(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Messa
     if messages and messages[-1].role == "user":
         return messages  # nearly always
     spoken = next((at for at in range(len(messages), 0, -1) if messages[at - 1].role not in _SYSTEM_ROLES), 0)
-    if 0 < spoken < len(messages) and messages[spoken - 1].role != "assistant":
-        if takes.late_system:
-            return messages
+    late = 0 < spoken < len(messages) and messages[spoken - 1].role != "assistant"
+    if late and not takes.late_system:
         out = list(messages[:spoken])
         _flush(list(messages[spoken:]), out)
         messages = tuple(out)
     if not any(m.role == "user" for m in messages):
         head = next((i for i, m in enumerate(messages) if m.role not in _SYSTEM_ROLES), len(messages))
         messages = (*messages[:head], Message("user", (Text(CONTINUE),)), *messages[head:])
-    if messages[-1].role in ("user", "tool") or (messages[-1].role == "assistant" and takes.continuation):
+    last = messages[-1].role if messages else None
+    if late or last in ("user", "tool") or (last == "assistant" and takes.continuation):
         return messages
     return (*messages, Message("user", (Text(CONTINUE),)))
 
