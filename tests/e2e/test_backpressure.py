@@ -26,7 +26,7 @@ from toolwire.config import GatewayConfig
 from toolwire.events import Event, Kind
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.pipeline.exchange.request_state import Exchange
-from toolwire.testing import Answer, Asked, Step, Upstream, chunk, frame
+from toolwire.testing import Answer, Asked, Say, Step, Upstream, chunk, frame
 
 pytestmark = pytest.mark.usefixtures("earlier_frozen")
 
@@ -105,8 +105,11 @@ UNREAD: dict[str, tuple[str, dict[str, Any], Callable[[], Flood], dict[str, Any]
         lambda: Flood(BEGIN, again=WORDS),
         LOOKS,
     ),
+    "retry": (CHAT, {**CHAT_BODY, "tools": TOOLS}, lambda: Flood(BEGIN, again=WORDS), {}),
     "vectors": ("/v1/embeddings", {"model": "m", "input": "hi"}, lambda: Flood(VECTOR, again=NUMBERS), LARGE),
 }  # fmt: skip
+FIRST = {"retry": [Say('<tool_call>{"name":"g","arguments":{}}</tool_call>')]}
+"""Answers in place of which the client gets the next one."""
 
 
 def config(url: str, **sections: Any) -> GatewayConfig:
@@ -145,11 +148,13 @@ async def test_a_client_that_reads_nothing_costs_little(name: str) -> None:
     path, body, make, sections = UNREAD[name]
     flood = make()
     answer = Answer(flood, headers=SSE if "stream" in body else JSON)
-    async with Upstream([answer]) as upstream, running(config(upstream.url, **sections)) as gateway:
+    script = [*FIRST.get(name, ()), answer]
+    async with Upstream(script) as upstream, running(config(upstream.url, **sections)) as gateway:
         raw = json.dumps(body).encode()
         async with traced() as grown:
             with gateway.asking(head(len(raw), path=path) + raw, buffer=8192):
-                asked = await upstream.next_request()
+                for _ in script:
+                    asked = await upstream.next_request()
                 await stands_still(flood)
                 assert 0 < flood.sent < SYSTEM_BYTES
                 assert unread(gateway) < MB
