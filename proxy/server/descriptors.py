@@ -6,8 +6,8 @@ Rules of this module:
    logged once.
 2. Half of the descriptors are for clients, because each running request also needs a connection to a model server.
    `KEPT` are reserved for logs, the store and other files.
-3. If there are none left nevertheless, new connections wait in the system's queue. asyncio retries every second, and
-   this is logged once per `REPEAT_S`.
+3. If there are none left nevertheless, uvloop resets new connections without a word. asyncio lets them wait in the
+   system's queue and retries every second, which is logged once per `REPEAT_S`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def log_limits(wanted: int) -> None:
 
 
 class Shortage:
-    """An exception handler of the event loop that logs when connections have to wait for descriptors."""
+    """An exception handler of asyncio's event loop that logs when connections have to wait for descriptors."""
 
     def __init__(self) -> None:
         self._said: float | None = None

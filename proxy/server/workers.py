@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import os
 import pickle
 import signal
 import socket
@@ -449,6 +450,7 @@ def _listen_to_parent(parent: Connection, stop: Callable[[], None], reload: Call
         reload(Reload(lambda: config, lambda problem: _send_word(parent, "refused" if problem else "reloaded")))
 
     loop.add_reader(parent.fileno(), hear)
+    os.set_blocking(parent.fileno(), True)  # uvloop has changed it, and a large configuration comes in pieces
     loop.add_signal_handler(signal.SIGTERM, leave)
 
 

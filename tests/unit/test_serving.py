@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import io
 import itertools
@@ -9,11 +10,15 @@ import json
 import logging
 import multiprocessing
 import os
+import pickle
 import re
+import select
 import signal
 import socket
+import struct
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from multiprocessing.context import ForkProcess
@@ -24,12 +29,12 @@ import pytest
 from aiohttp import web
 
 from tests.e2e.forking import Forked
-from tests.waiting import GUARD_S, runs
+from tests.waiting import GUARD_S, runs, until
 from toolwire.config import BackendConfig, GatewayConfig, ServerConfig
 from toolwire.observability.log_forms import JsonFormatter, TextFormatter
 from toolwire.server import workers
 from toolwire.server.hosting import AppFactory
-from toolwire.server.process import SWITCH_S
+from toolwire.server.process import SWITCH_S, Reload, _loop_factory
 from toolwire.server.serving import _print, base_url
 from toolwire.server.sockets import bind, bind_shared, close, reserve
 from toolwire.server.workers import Supervisor, _Worker
@@ -52,6 +57,9 @@ async def pid(request):
 
 async def turn(request):
     return web.Response(text=str(sys.getswitchinterval()))
+
+async def loop(request):
+    return web.Response(text=type(asyncio.get_running_loop()).__module__)
 
 async def slow(request):
     response = web.StreamResponse()
@@ -80,7 +88,7 @@ def create(config, metrics, before):
     app = web.Application()
     if (folder / "slow").exists():
         app.on_startup.append(start_slowly)
-    app.add_routes([web.get("/pid", pid), web.get("/turn", turn), web.get("/slow", slow), web.get("/die", die)])
+    app.add_routes([web.get(f"/{each.__name__}", each) for each in (pid, turn, loop, slow, die)])
     return app
 
 if __name__ == "__main__":
@@ -145,6 +153,7 @@ def test_announces_once_serves_and_ends_when_answers_are_over(
     server = start(workers=workers).ready()
     assert int(server.get("/pid")) > 0
     assert float(server.get("/turn")) == SWITCH_S < sys.getswitchinterval(), "busy threads have short turns"
+    assert server.get("/loop") == "uvloop" or sys.implementation.name != "cpython"
     with urllib.request.urlopen(server.url + "/slow", timeout=GUARD_S) as answer:
         assert answer.read(6) == b"begun "
         os.killpg(server.process.pid, number)  # as Ctrl-C and systemd do: the whole group gets it
@@ -480,3 +489,34 @@ def test_an_output_that_cannot_be_written_does_not_keep_it_from_serving(monkeypa
 
     monkeypatch.setattr(sys, "stdout", WithoutReader())
     _print("toolwire is serving")
+
+
+def test_a_configuration_comes_in_pieces() -> None:
+    """As one does that is too large for the pipe. uvloop makes what it watches non-blocking."""
+    ours, theirs = multiprocessing.Pipe()
+    new = GatewayConfig(backends={"main": BackendConfig(url="http://127.0.0.1:1")})
+    data = pickle.dumps(new)
+    read: list[GatewayConfig] = []
+    ended = threading.Event()
+
+    def send() -> None:
+        for piece in (struct.pack("!i", len(data)), data[:100], data[100:]):
+            while not ended.is_set() and select.select([theirs], [], [], 0)[0]:  # the one before is not read yet
+                time.sleep(0.001)
+            os.write(ours.fileno(), piece)
+
+    async def reads() -> None:
+        def reload(request: Reload) -> bool:
+            read.append(request.read())
+            ended.set()
+            return True
+
+        workers._listen_to_parent(theirs, ended.set, reload)
+        sending = asyncio.create_task(asyncio.to_thread(send))
+        await until(ended.is_set)
+        await sending
+        asyncio.get_running_loop().remove_reader(theirs.fileno())
+
+    with ours, theirs, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(reads())
+    assert read == [new]
