@@ -123,7 +123,7 @@ class Branch:
     other literals, which are escaped."""
 
 
-_WRONG_CLOSERS: Final = ("</tool_calls>", "</function_call>", "</function>", "</s>")
+_WRONG_CLOSERS: Final = ("</tool_calls>", "</function_call>", "</function>")
 
 
 def wrong_closers(closer: str) -> tuple[Branch, ...]:
@@ -198,7 +198,9 @@ class BlockSyntax:
         call = Branch(read="object", field="call", then=1)
         if not self.closer:
             return ((call,), ())
-        return ((call,), (Branch(literal=self.closer), *wrong_closers(self.closer), call))
+        wrong = wrong_closers(self.closer)
+        stop = (Branch(literal="</s>", slip=True),) if wrong else ()  # not behind a text: there data would be escaped
+        return ((call,), (Branch(literal=self.closer), *wrong, *stop, call))
 
     @property
     def loose(self) -> bool:
@@ -251,8 +253,9 @@ class Grammar:
 
     @property
     def value_ends(self) -> tuple[str, ...]:
-        """Literals that would end an unescaped string in a block: `BlockSyntax.quote`, the literals that end a `text`,
-        those that may follow these, and those that may stand in place of the value; without slips."""
+        """Literals that would end an unescaped string in a block: `BlockSyntax.quote`, the literals that end a `text`
+        (without slips), those that may follow these (also slips, which may follow a slip), and those that may stand in
+        place of the value."""
         ends: list[str] = []
         for syntax in (syntax for grammar in self._all for syntax in grammar.syntaxes):
             ends.append(syntax.quote)
@@ -261,8 +264,7 @@ class Grammar:
                     for end in (end for end in syntax.nodes[branch.then] if not end.slip):
                         ends.append(end.literal)
                         if end.read == "nothing" and end.then != END:
-                            behind = (other.literal for other in syntax.nodes[end.then] if not other.slip)
-                            ends += (text for literal in behind for text in _worded(literal))
+                            ends += (text for behind in syntax.nodes[end.then] for text in _worded(behind.literal))
                     if branch.field == "value" and not branch.literal:
                         ends += (other.literal for other in node)
         return _stripped(ends)
