@@ -66,7 +66,7 @@ def idents_in(body: str) -> list[str]:
 
 
 def going_on(path: str, turns: Sequence[Sequence[str]], previous: str | None = None) -> dict[str, Any]:
-    """What a client sends after calls with these ids: all of it, or what is new since the answer `previous`."""
+    """Returns what a client sends after calls with these ids: all of it, or what is new since the answer `previous`."""
     made = [[(ident, "read_file", {}, "x") for ident in ids] for ids in turns]
     if previous is None:
         return {**history(path, *made), "tools": TOOLS[path]}

@@ -17,7 +17,7 @@ INFO = rb"[ \t\r]*[A-Za-z0-9_.:/\x80-\xff-]*[ \t\r]*"
 
 
 LISTED = re.compile(r"(?:(?:[-*+]|[0-9]+[.)])?[ \t])*\Z")
-"""What may stand before a fence in its line: indentation, and marks of list items."""
+"""A pattern of what may stand before a fence in its line: indentation, and marks of list items."""
 
 
 def quoting(prose: str, behind: str) -> tuple[int, int, bool]:
