@@ -3,7 +3,7 @@ call them, and a final user message. Pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 from ..known.past import Past, make_once
@@ -28,17 +28,14 @@ def is_silent(message: Message, wire: str | None) -> bool:
     return bool(message.parts)
 
 
-def last_visible(messages: Sequence[Message], wire: str | None) -> Message | None:
-    """Returns the last message that is not silent, or None."""
-    for message in reversed(messages):
-        if not is_silent(message, wire):
-            return message
-    return None
+def first_visible(messages: Iterable[Message], wire: str | None) -> Message | None:
+    """Returns the first message that is not silent, or None."""
+    return next((message for message in messages if not is_silent(message, wire)), None)
 
 
 def user_speaks_last(messages: Sequence[Message], wire: str | None) -> bool:
     """Returns True if the last message with content is the user's and not only tool results."""
-    last = last_visible(messages, wire)
+    last = first_visible(reversed(messages), wire)
     return last is not None and last.role == "user" and not all(isinstance(part, ToolResult) for part in last.parts)
 
 
@@ -66,7 +63,7 @@ def place_segment(
         messages = placed(messages, segment, placement, past)
     if reminder and user_speaks_last(received, wire):
         messages = reminded(messages, reminder, wire)
-    last = last_visible([message for message in messages if message.role not in SYSTEM], wire)
+    last = first_visible((message for message in reversed(messages) if message.role not in SYSTEM), wire)
     if last is None or last.role not in ("user", "tool"):
         messages = [*messages, Message("user", (Text(GO_ON),))]
     return messages

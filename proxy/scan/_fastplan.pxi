@@ -84,4 +84,4 @@ cdef class _Plan:
 
 
 cdef _Plan plan_of(grammar, reasoning, scan_calls):
-    return plan(grammar, reasoning, scan_calls).as_(_Plan)
+    return plan(grammar, reasoning, scan_calls).prepared_for(_Plan)

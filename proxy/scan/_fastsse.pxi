@@ -179,7 +179,7 @@ def plain_length(bytes data not None, bytes usual not None, tuple odd not None):
             last = found
     while p < last:
         end = toolwire_find(p, last - p, b"\n\n", 2)
-        if end == NULL or end == p or end[-1] != c"}":
+        if end == NULL or end == p or (end - 1)[0] != c"}":
             break
         if end - p < at + length or memcmp(p + at, literal, length) != 0:
             found = toolwire_search(p, end - p, literal, length)

@@ -162,7 +162,7 @@ class GrammarPlan:
     - `nodes`: the nodes of each syntax, and after them one that allows only another block or the end. `begun`: openers
       that end a short field of an untaught syntax.
     - `firsts`: first bytes of markers, and the backtick. `longest`: length of the longest opener. `untaught`: there are
-      untaught syntaxes. `made`: see `as_`.
+      untaught syntaxes. `made`: see `prepared_for`.
     """
 
     text: tuple[Marker, ...]
@@ -180,7 +180,7 @@ class GrammarPlan:
     untaught: bool
     made: dict[Callable[[GrammarPlan], Any], Any] = field(default_factory=dict, compare=False)
 
-    def as_(self, kind: Callable[[GrammarPlan], T]) -> T:
+    def prepared_for(self, kind: Callable[[GrammarPlan], T]) -> T:
         """Returns `kind(self)`, the plan in the form of a scanner, created once."""
         if kind not in self.made:
             self.made[kind] = kind(self)

@@ -198,7 +198,7 @@ class CallScanner:
         """Sets the plan for the following text."""
         self._prose.read_as(found)
         self._output.limit = max(self._block_bytes, found.longest)
-        self._forms = self._ends.forms = found.as_(Forms)
+        self._forms = self._ends.forms = found.prepared_for(Forms)
         self._block.read_as(self._forms, self._output.limit)
 
     def _read(self, data: bytes) -> None:

@@ -21,7 +21,6 @@ import aiohttp
 from tests.engines.recipes import HERE, MODEL, PARTS, QUIET, SEED, SHA256, Install, Kept, Recipe
 
 VARIABLE: Final = "TOOLWIRE_ENGINES"
-LOG_LINES: Final = 12
 NICE: Final = 5
 
 

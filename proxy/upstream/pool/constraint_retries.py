@@ -36,9 +36,6 @@ LOG: Final = logging.getLogger("toolwire.constrain")
 _STATUSES: Final = frozenset({400, 413, 422, 501})
 """Statuses with which a server refuses a request as invalid."""
 _NAMES_CONSTRAINT: Final = re.compile(r"grammar|ebnf|structur|guided|json.?schema|constrain", re.IGNORECASE)
-_FIELD: Final = b"error:"
-"""Beginning of a stream of llama.cpp (until 2025) that reports a refusal after status 200, as an SSE field that clients
-ignore."""
 
 
 def allows(lessons: Lessons, constraint: Constraint, owner: str, model: str) -> bool:
@@ -130,8 +127,6 @@ class ConstraintRetries:
 def refusal_in_band(data: bytes, protocol: ServerSide) -> GatewayError | None:
     """Returns the error at the beginning of a stream with status 200, as vLLM and SGLang report a grammar that they
     cannot read; None if the stream begins otherwise."""
-    if data.startswith(_FIELD):
-        data = b"event: error\ndata:%b\n\n" % data.split(b"\n", 1)[0].removeprefix(_FIELD)
     if data.find(b"error") < 0:
         return None
     events = protocol.reader(frame_bytes=len(data)).feed(data)
