@@ -9,10 +9,10 @@ With `text` and `auto`, the model's chat template describes the tools if a test 
 (`toolwire.upstream.pool.template_probing`, docs/adr/0046); a request waits at most `WAIT_S` for the test. Otherwise,
 with `text` the gateway handles tools, and `auto` continues as `hybrid`:
 
-The server gets the tools first. If it refuses them, by its status or at the start of its answer, the same request
-continues as with `mode: prompt`; a refusal that has other reasons is not remembered. If its answer is a near miss,
-`reask` discards it as usual, and this middleware asks for the next one through the gateway. With `auto`, an unknown
-model is tested first.
+The server gets the tools first. If it refuses them, by its status or at the start of its answer, or cannot read a call
+of its model, the same request continues as with `mode: prompt`; a refusal that has other reasons is not remembered. If
+its answer is a near miss, `reask` discards it as usual, and this middleware asks for the next one through the gateway.
+With `auto`, an unknown model is tested first.
 
 A verdict is stored for each backend and model (`toolwire.upstream.pool.verdicts`) and applies to all clients, so one
 client's request is not enough for a verdict against the server: a refusal may be caused by that client's request, and a
@@ -47,7 +47,7 @@ from toolwire.support.tasks import cancel_all
 from toolwire.upstream.pool.probing import ProbeResult, probe
 from toolwire.upstream.pool.server_pool import WeightedServer
 from toolwire.upstream.pool.verdicts import MOST, Cause, refuses_all_tools
-from toolwire.upstream.servers.upstream_errors import refuses_tools
+from toolwire.upstream.servers.upstream_errors import cannot_read_calls, refuses_tools
 
 PROBE_AGAIN_S: Final = 60.0
 """The shortest time between two tests of a model that requests have put in doubt."""
@@ -136,7 +136,7 @@ class ToolMode(Middleware):
         try:
             response = await handler(request)
         except GatewayError as fault:
-            if not refuses_tools(fault):
+            if not _needs_gateway(fault):
                 raise
             return await self._other_way(exchange, asked, partial(ask_again, handler, request, asked), fault)
         if exchange.tools_by == "server" and isinstance(response, Reply) and response.touched and not tried.known:
@@ -226,9 +226,10 @@ class ToolMode(Middleware):
     async def _other_way(
         self, exchange: Exchange, asked: ModelRequest, again: _Again, fault: GatewayError
     ) -> web.StreamResponse:
-        """Switches to the gateway after a refusal and returns its answer. If that works, the server is put in doubt."""
+        """Switches to the gateway after a refusal, or a call that the server could not read, and returns its answer. If
+        that works after a refusal, the server is put in doubt."""
         who, templated = _who(exchange, fault), exchange.tools_by == "template"
-        self._switch(exchange, "refused")
+        self._switch(exchange, "refused" if refuses_tools(fault) else "near_miss")
         response = await again()
         if refuses_all_tools(fault) and templated:
             self._doubt_template(exchange, asked, who)
@@ -258,7 +259,7 @@ class ToolMode(Middleware):
                 if begun:
                     yield batch
                     continue
-                if isinstance(last, Fault) and refuses_tools(last.error):
+                if isinstance(last, Fault) and _needs_gateway(last.error):
                     refused = last.error
                     break
                 held += batch
@@ -270,7 +271,7 @@ class ToolMode(Middleware):
                     member.endpoint.store_verdict(model, "native", "accepted")
                 yield held
         except GatewayError as fault:
-            if begun or not refuses_tools(fault):
+            if begun or not _needs_gateway(fault):
                 raise
             refused = fault
         if refused is None:
@@ -280,6 +281,10 @@ class ToolMode(Middleware):
             async with aclosing(response.events()) as others:
                 async for batch in others:
                     yield batch
+
+
+def _needs_gateway(fault: GatewayError) -> bool:
+    return refuses_tools(fault) or cannot_read_calls(fault)
 
 
 class _Learning:

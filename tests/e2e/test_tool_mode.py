@@ -189,6 +189,38 @@ async def test_what_a_server_refuses_at_the_beginning_of_its_answer() -> None:
             assert with_tools(up)[seen:][:2] == [True, False]
 
 
+UNREAD = {
+    "llama.cpp": {
+        "error": {"code": 500, "message": "Failed to parse input at pos 12: </tool_call>", "type": "server_error"}
+    },
+    "ollama, gpt-oss": {
+        "error": {"message": "error parsing tool call: raw='{\"path\": a}', err=invalid character 'a'"}
+    },
+    "ollama, qwen3-coder": {"error": "XML syntax error on line 4: element <parameter> closed by </function>"},
+    "LM Studio": {"error": "Failed to parse tool call: Unexpected end of content"},
+}
+
+
+@every("said", list(UNREAD.values()))
+async def test_a_call_that_the_server_cannot_read(said: Any) -> None:
+    """By its status or as the first frame of a stream. The gateway asks for the call itself, only this time."""
+
+    def answer(asked: Asked) -> Answer:
+        if "tools" not in asked.json:
+            return Say(WRITTEN)(asked)
+        if asked.json["model"] == "framed":
+            return Answer([b"data: " + orjson.dumps(said) + b"\n\n"], headers=SSE)
+        return refusing(500, said)
+
+    async with Upstream([answer]) as up, serving(behind(up, retry={"attempts": 2, "backoff_s": 0})) as server:
+        for model, path, stream in [("framed", CHAT, True), *(("plain", *way) for way in WAYS)]:
+            got = await post(server, {**asking(path, stream), "model": model}, path=path)
+            assert meant(path, got, stream)[:2] == ("", [("read", {"path": "a"})])
+        assert not await tools_shown(server)
+        page = (await get(server, "/metrics")).body.decode()
+    assert f'toolwire_mode_switches_total{{cause="near_miss"}} {len(WAYS) + 1}.0' in page
+
+
 async def test_a_near_miss_goes_on_in_the_other_way() -> None:
     async with (
         Upstream([lambda asked: Say(NEAR if "tools" in asked.json else WRITTEN)(asked)]) as up,

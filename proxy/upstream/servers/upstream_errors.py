@@ -41,6 +41,13 @@ _NO_TOOLS: Final = re.compile(
 """Matches a refusal that can only mean that tools are not supported: llama.cpp sends it with 500, others with 404 or
 inside a 200."""
 
+_UNREAD_CALL: Final = re.compile(
+    r"failed to parse (?:input at|tool.?call)|(?:error|failed|failure) (?:while )?pars\w+ (?:the )?tool.?calls?\b"
+    r"|tool.?calls? pars\w+ (?:error|failed)|xml syntax error on line",
+    re.IGNORECASE,
+)
+"""Matches the message of a server that could not read a call of its own model: llama.cpp, Ollama, LM Studio."""
+
 _CHOICE_FORM: Final = re.compile(
     r"tool_choice\b(?!.*requires? --).*(?:type: '?object|supported string values|(?:must be|expected|valid|not) an? (?:string|str\b|object))",
     re.IGNORECASE | re.DOTALL,
@@ -94,6 +101,11 @@ def refuses_tools(error: GatewayError) -> bool:
     """True if a server refused a request because of its tools, or the way they were sent (R24.1). False if it refuses
     only the form of `tool_choice`."""
     return _says_no_tools(error.upstream_status, error.message)
+
+
+def cannot_read_calls(error: GatewayError) -> bool:
+    """True if a server could not read what its own model wrote as a call. The gateway may be able to."""
+    return error.upstream_status in (None, 500) and _UNREAD_CALL.search(error.message) is not None
 
 
 def says_no_tools(error: GatewayError) -> bool:
