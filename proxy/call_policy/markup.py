@@ -49,6 +49,8 @@ _UNCLOSED: Final = re.compile(r"""([\w.-]++)(?=,\s*+"[\w$-]++"\s*+:)""")
 _BEHIND_MEMBER: Final = re.compile(
     r"""(,)\s*+["']?([\w.$-]++)["']?\s*+[:=]|[}\])](?=[\s}\])"'`]{0,64}+(?:[<‹\[]|\Z))"""
 )
+_MEMBER_BEGUN: Final = re.compile(r",\s*+([\w.$-]++)\s*+:\s*+\Z")
+_BEHIND_MARK: Final = re.compile(r"\s*+(?:[,}\])]|\Z)")
 ENVELOPE_CHARS: Final = 256
 """Brackets and quotes around a call are opened within this many characters before its arguments."""
 _CLOSING: Final = re.compile(r"""[\s,;:\])}>"'`|]*+""")
@@ -194,7 +196,7 @@ def read_members(
 def _read_member(text: str, at: int, opening: int, keys: Collection[str] | None, depth: int) -> tuple[Value, int]:
     quote = _QUOTE.match(text, at)
     if quote is not None:
-        return _read_string(text, quote, opening)
+        return _read_string(text, quote, opening, keys)
     curly = CURLY.match(text, at)
     if curly is not None:
         return Value(from_curly(curly)), curly.end()
@@ -205,13 +207,11 @@ def _read_member(text: str, at: int, opening: int, keys: Collection[str] | None,
         scalar = _SCALAR.match(text, at)
         if scalar is None:
             raise MarkupError("a value has no end")
-        return Value(scalar[0], bare=True), scalar.end()
+        return _unquoted(text, at, scalar.end()), scalar.end()
     found = _BEHIND_MEMBER.search(text, at)
     if found is None or found.start() == at or (found[1] is not None and found[2] not in keys):
         raise MarkupError("a value has no end")
     end = found.start()
-    if QUOTE_TOKEN.search(text, at, end):
-        raise MarkupError("one of the marks around a value is lost")
     if found[1] is None:
         while True:  # brackets that the value opened belong to it
             closer = skip_space(text, end)
@@ -222,7 +222,18 @@ def _read_member(text: str, at: int, opening: int, keys: Collection[str] | None,
         if opener != text[opening]:
             raise MarkupError("a value and its list may end at the same bracket")
         _check_closers(text, opening, closer)
-    return Value(text[at:end].strip(SPACE), bare=True), end
+    return _unquoted(text, at, end), end
+
+
+def _unquoted(text: str, at: int, end: int) -> Value:
+    """Returns the value in `text[at:end]`, which begins without a quote. It is a string if only the mark at its end is
+    there (Gemma 4). Raises `MarkupError` if that stands elsewhere."""
+    mark = QUOTE_TOKEN.search(text, at, end)
+    if mark is None:
+        return Value(text[at:end].strip(SPACE), bare=True)
+    if text[mark.end() : end].strip(SPACE):
+        raise MarkupError("one of the marks around a value is lost")
+    return Value(json_string(text[at : mark.start()]))
 
 
 def _check_closers(text: str, opening: int, end: int) -> None:
@@ -239,14 +250,18 @@ def _check_closers(text: str, opening: int, end: int) -> None:
             raise MarkupError("a quote closes nothing")
 
 
-def _read_string(text: str, quote: re.Match[str], opening: int) -> tuple[Value, int]:
+def _read_string(text: str, quote: re.Match[str], opening: int, keys: Collection[str] | None) -> tuple[Value, int]:
     """Returns the string between quotes and its end. It may contain unescaped quotes: it ends at the first quote that
-    is followed by something that may follow a value. `opening`: see `_check_closers`."""
+    is followed by something that may follow a value. `opening`: see `_check_closers`. A string between marks whose last
+    one is missing ends before the member, one of `keys`, whose first mark was found instead (Gemma 4)."""
     mark, at = quote[0], quote.end()
     if len(mark) > 1:
         end = text.find(mark, at)
         if end < 0:
             raise MarkupError("a string has no end")
+        following = _MEMBER_BEGUN.search(text, at, end)
+        if following is not None and following[1] in (keys or ()) and not _BEHIND_MARK.match(text, end + len(mark)):
+            return Value(json_string(text[at : following.start()])), following.start()
         return Value(json_string(text[at:end])), end + len(mark)
     end = at
     while (end := text.find(mark, end)) >= 0:

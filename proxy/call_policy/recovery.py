@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
 from ..formats.engine.keys import ARGUMENTS, LISTINGS, METADATA, NAMES, WRAPPERS
-from ..repair.relaxed_json import MAX_REPAIRED_VALUES, has_more_values
+from ..repair.relaxed_json import MAX_REPAIRED_VALUES, has_more_values, read_value
 from ..scan._grammar import FENCE, SPACE
 from .call_words import (
     BEFORE_ARGUMENTS,
@@ -152,7 +152,8 @@ class _CallReader(TaggedArgumentsText):
             self._skip_before_arguments()
             bracket = self.text[self.at : self.at + 1]
             if bracket == "{" or (bracket == "(" and (self._marked or self._labelled)):
-                return self._in_brackets(name, known)
+                encoded = self._in_string(name, known)
+                return self._in_brackets(name, known) if encoded is None else encoded
             self.at = start
         if self._in_tags(name, known, found):
             self._must_be_whole(name, known, found)
@@ -194,6 +195,19 @@ class _CallReader(TaggedArgumentsText):
                 self.at = inner
         members, self.at = read_members(self.text, self.at, known.names)
         return _settled(members, known, name)
+
+    def _in_string(self, name: str, known: ParameterTypes) -> dict[str, str] | None:
+        """Returns arguments in an object that was encoded twice, as a string, whose quote was skipped; None if this is
+        none."""
+        try:
+            text, end = read_value(self.text, self.at - 1)
+        except ValueError:
+            return None
+        value = from_text(text)
+        if not isinstance(value, dict):
+            return None
+        self.at = end
+        return _settled([(key, Value(dumps(item))) for key, item in value.items()], known, name)
 
     def _none(self, name: str, known: ParameterTypes) -> dict[str, str] | None:
         """Returns no arguments if only framing or the next call follows, or None if the same name follows again. Raises

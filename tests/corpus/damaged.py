@@ -254,6 +254,27 @@ def _outputs() -> Iterator[Output]:
     )
     yield one('```{"tool_calls": [{"name": "shell", "arguments": {"cmd": "ls -la"}}]}```', SHELL)
     yield one('<function_call>shell: {"cmd": "ls -la"}</function_call>', SHELL)
+    # one of two marks around a string is missing
+    yield one('<|tool_call>call:shell{cmd:ls -la<|"|>}<tool_call|>', SHELL)
+    yield one(
+        '<|tool_call>call:save_note{title:Milk, two<|"|>,body:<|"|>Buy 2 l<|"|>}<tool_call|>'
+        '<|tool_call>call:shell{cmd:<|"|>ls -la<|"|>}<tool_call|>',
+        ("save_note", {"title": "Milk, two", "body": "Buy 2 l"}),
+        SHELL,
+    )
+    yield one('<|tool_call>call:save_note{title:<|"|>Milk,body:<|"|>Buy 2 l<|"|>}<tool_call|>', NOTE)
+    yield one(
+        '<|tool_call>call:save_note{title:<|"|>a,body:<|"|>,body:<|"|>Buy 2 l<|"|>}<tool_call|>',
+        ("save_note", {"title": "a,body:", "body": "Buy 2 l"}),
+    )
+    # arguments that are encoded twice
+    yield one(
+        '<|tool_call_begin|>functions.shell:0<|tool_call_argument_begin|>"{\\"cmd\\": \\"ls -la\\"}"<|tool_call_end|>'
+        '<|tool_call_begin|>functions.list-rooms:1<|tool_call_argument_begin|>"{}"<|tool_call_end|>',
+        SHELL,
+        ROOMS,
+    )
+    yield one('<tool_call>{"tool": {"name": "shell", "arguments": {"cmd": "ls -la"}}}</tool_call>', SHELL)
     # namespaces
     yield one("<|tool_call>call:acme:mcp:notes:save_note{title: 'Milk', body: 'Buy 2 l'}<tool_call|>", NOTE)
     yield one("<tool_use><name>functions.shell</name><cmd>ls -la</cmd></tool_use>", SHELL)

@@ -121,7 +121,8 @@ UNDAMAGED: Final = (
     '[Calling tool: fetch_page(url="http://a.example", page=2)]',
     '<function name="fetch_page"><param name="url">http://a.example</param>2</param></function>',
     "<iquest_tool_call>fetch_page<arg_key>url</arg_key><arg_value>a</arg_value></arg_value></iquest_tool_call>",
-    '<|tool_call>call:shell{cmd:ls<|"|>}<tool_call|>',
+    '<|tool_call>call:shell{cmd:ls<|"|> -l}<tool_call|>',
+    '<|tool_call>call:shell{cmd:<|"|>ls}<tool_call|>',
     '<tool_call>function\nshell\n"cmd": "ls"}</tool_call>',
     '<|open|>tools<|sep|><|open|>call tool="shell" index="1"<|sep|>argument key="cmd" type="string"<|sep|>ls<|close|>argument<|sep|><|close|>call<|sep|>',
     # words behind or between

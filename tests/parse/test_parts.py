@@ -73,6 +73,7 @@ def test_halves_of_a_surrogate_pair_are_joined() -> None:
         (ObjectReader(), b'{"a\\\\": ["}\\"", {"b": -1.5e3}, [], true,], "c": {"d": null}}'),
         (CodeReader(), b"[f(a='it's \\'x\\'', b={'k': [1, (2)]}), g.h()]"),
         (BracesReader(), b'{a:<|"|>}]<|<|"|>,b:[{c:1}]}'),
+        (BracesReader(), b'{a:b, c <|"|>, d = <|"|>}<|"|>}'),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, bytes) else "",
 )

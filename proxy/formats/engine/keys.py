@@ -22,7 +22,7 @@ ARGUMENTS: Final = (
 )
 """Keys of a call's arguments, besides those of the syntax."""
 
-WRAPPERS: Final = ("function", "function_call", "tool_call")
+WRAPPERS: Final = ("function", "function_call", "tool_call", "tool")
 """Keys whose value is an object with the call itself."""
 
 LISTINGS: Final = ("tool_calls", "tool_uses", "function_calls")

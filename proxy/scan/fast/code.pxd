@@ -24,6 +24,7 @@ cdef class BracesReader:
     cdef int mode
     cdef bytearray closers
     cdef bytes literal
+    cdef unsigned char before
     cdef Py_ssize_t matched
 
     cdef begin(self, bytes literal)

@@ -108,9 +108,11 @@ class CodeReader:
 
 
 class BracesReader:
-    """Follows `{...}` with strings between two literals, which cannot occur inside strings."""
+    """Follows `{...}` with strings between two literals, which cannot occur inside strings. `before` is the last
+    byte outside of strings that is not blank: a literal where no value can begin ends a string whose first literal is
+    missing (Gemma 4 leaves it out often)."""
 
-    __slots__ = ("closers", "literal", "matched", "mode")
+    __slots__ = ("before", "closers", "literal", "matched", "mode")
 
     def __init__(self) -> None:
         self.closers = bytearray()
@@ -122,6 +124,7 @@ class BracesReader:
         self.closers.clear()
         self.literal = literal
         self.matched = 0
+        self.before = ord("{")
 
     def read(self, buf: bytes, pos: int, end: int) -> int:
         """See `ObjectReader.read`."""
@@ -132,7 +135,8 @@ class BracesReader:
                 self.matched += 1
                 if self.matched == len(literal):
                     self.matched = 0
-                    self.mode = _INSIDE if self.mode == STRING else STRING
+                    self.mode = STRING if self.mode == _INSIDE and self.before in b":=,[{(" else _INSIDE
+                    self.before = byte
             elif self.mode == STRING:
                 self.matched = byte == literal[0]
             elif self.matched:
@@ -149,6 +153,8 @@ class BracesReader:
                     self.mode = WHOLE
             if self.mode == WRONG:
                 return pos
+            if self.mode == _INSIDE and not self.matched and byte not in b" \t\r\n":
+                self.before = byte
             pos += 1
             if self.mode == WHOLE:
                 return pos
