@@ -66,6 +66,26 @@ def test_what_is_not_there_is_no_refusal_of_a_part(message: str) -> None:
 
 
 @every(
+    "message, status",
+    [
+        ("File file_1 not found", 400),
+        ("The file with id file_1 does not exist or has expired.", 400),
+        ("Error while downloading file. Upstream status code: 403.", 400),
+        ("Unable to fetch the image at the given URL", 400),
+        ("Failed to retrieve image_url: connection timed out", 422),
+        ("Internal error: worker 3 died (seed=1, temperature=0)", 500),
+        ("CUDA error in image encoder, file encoder.py", 500),
+        ("tool_choice worker crashed", 500),
+        ("Payload too large for file buffer", 413),
+    ],
+)
+def test_what_is_missing_or_passes_is_no_refusal_of_a_part(message: str, status: int) -> None:
+    """The client learns of it, and later requests keep the part."""
+    sent = replace(FULL, tools=REQUEST.tools, tool_choice=ToolChoice("required"))
+    assert learn_concession(NONE, refusal(message, status), sent) is None
+
+
+@every(
     "message, conceded",
     [
         (
@@ -78,6 +98,7 @@ def test_what_is_not_there_is_no_refusal_of_a_part(message: str) -> None:
         ),
         ("The model gpt-5-2025-08-07 takes max_tokens between 1-8192", Concessions(most_tokens=8192)),
         ("This model doesn't support image input", Concessions(no_images=True)),
+        ("Fetching image URLs is not supported", Concessions(no_images=True)),
         ("The model server answered 400: could not reserve the context window", None),
         ("Missing `reasoning_content` field in the assistant message at message index 1.", None),
         ("Missing reasoning_content in the assistant message", None),
@@ -85,5 +106,5 @@ def test_what_is_not_there_is_no_refusal_of_a_part(message: str) -> None:
 )
 def test_what_a_message_names(message: str, conceded: Concessions | None) -> None:
     """Not the field that it advises, the date of a model, its status, and a field that it wants."""
-    for status in (400, 404) if "image" in message else (400,):
+    for status in (400, 404, 500) if "image" in message else (400,):
         assert learn_concession(NONE, refusal(message, status), FULL) == conceded

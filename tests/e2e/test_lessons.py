@@ -101,6 +101,40 @@ def thoughtful(path: str) -> dict[str, Any]:
     return {"messages": [user, {**said, "reasoning_content": "Hm."}, user]}
 
 
+def called(path: str) -> dict[str, Any]:
+    """A conversation with a call, its result, and a user who speaks right after it."""
+    user, arguments, ident = {"role": "user", "content": "hi"}, '{"path": "a"}', "call_0123456789"
+    if path == RESPONSES:
+        call = {"type": "function_call", "call_id": ident, "name": "read", "arguments": arguments}
+        return {"input": [user, call, {"type": "function_call_output", "call_id": ident, "output": "x"}, user]}
+    if path == MESSAGES:
+        use = {"type": "tool_use", "id": ident, "name": "read", "input": {"path": "a"}}
+        result = {"type": "tool_result", "tool_use_id": ident, "content": "x"}
+        turn = {"role": "user", "content": [result, {"type": "text", "text": "hi"}]}
+        return {"messages": [user, {"role": "assistant", "content": [use]}, turn]}
+    call = {"id": ident, "type": "function", "function": {"name": "read", "arguments": arguments}}
+    result = {"role": "tool", "tool_call_id": ident, "content": "x"}
+    return {"messages": [user, {"role": "assistant", "content": None, "tool_calls": [call]}, result, user]}
+
+
+def ids_of(body: Any) -> set[str]:
+    """The ids of calls and results in a request of Chat, of which Mistral takes only those with nine signs."""
+    calls = {call["id"] for one in body["messages"] for call in one.get("tool_calls") or ()}
+    results = {one["tool_call_id"] for one in body["messages"] if one["role"] == "tool"}
+    assert calls == results
+    return calls
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+
+
+def formed(kind: str) -> dict[str, dict[str, Any]]:
+    """A demand for JSON, in the words of each client that has one."""
+    form = {"type": kind, "name": "n", "schema": SCHEMA} if kind == "json_schema" else {"type": kind}
+    chat = {"type": kind, "json_schema": {"name": "n", "schema": SCHEMA}} if kind == "json_schema" else form
+    return {CHAT: {"response_format": chat}, RESPONSES: {"text": {"format": form}}}
+
+
 Field = tuple[tuple[str, ...], dict[str, dict[str, Any]], Callable[[Any], bool]]
 FIELDS: dict[str, Field] = {
     "reasoning of earlier turns": (
@@ -153,6 +187,66 @@ FIELDS: dict[str, Field] = {
         {CHAT: {"max_completion_tokens": 7}},
         lambda body: body.get("max_tokens") != 7,
     ),
+    "stop": (
+        (
+            "Argument not supported on this model: stop",
+            "Unsupported parameter: 'stop' is not supported with this model.",
+        ),
+        {CHAT: {"stop": ["#"]}},
+        lambda body: "stop" in body,
+    ),
+    "json_schema": (
+        (
+            "This response_format type is unavailable now",
+            "This model does not support response format `json_schema`.",
+        ),
+        formed("json_schema"),
+        lambda body: body.get("response_format", {}).get("type") == "json_schema" or "additional" not in str(body),
+    ),
+    "json_object": (
+        ("'response_format.type' must be 'json_schema' or 'text'",),
+        formed("json_object"),
+        lambda body: body.get("response_format", {}).get("type") != "json_schema",
+    ),
+    "streams": (
+        (
+            "Your organization must be verified to stream this model.",
+            "This model doesn't support tool use in streaming mode.",
+            "Unsupported value: 'stream' does not support true with this model. Only the default (false) is supported.",
+        ),
+        {path: {} for path in CLIENTS},
+        lambda body: body.get("stream") is True,
+    ),
+    "whole answers": (
+        (
+            "Stream must be set to true",
+            "This model only support stream mode, please enable the stream parameter to access the model.",
+            "parameter.enable_thinking must be set to false for non-streaming calls",
+            "Requests with max_tokens > 4096 must have stream=true",
+        ),
+        {path: {"stream": False} for path in CLIENTS},
+        lambda body: body.get("stream") is not True,
+    ),
+    "ids of calls": (
+        ("Tool call id was call_0123456789 but must be a-z, A-Z, 0-9, with a length of 9.",),
+        {path: called(path) for path in CLIENTS},
+        lambda body: any(len(ident) != 9 or not ident.isalnum() for ident in ids_of(body)),
+    ),
+    "a user message after a result": (
+        ("Unexpected role 'user' after role 'tool'",),
+        {path: called(path) for path in CLIENTS},
+        lambda body: any((one["role"], other["role"]) == ("tool", "user") for one, other in pairwise(body["messages"])),
+    ),
+    "store": (
+        (
+            "property 'store' is unsupported",
+            "Extra inputs are not permitted, field: 'store', value: False",
+            '{"detail":[{"type":"extra_forbidden","loc":["body","store"],"msg":"Extra inputs are not permitted"}]}',
+        ),
+        {CHAT: {"store": False}},
+        lambda body: "store" in body,
+    ),
+    "user": (("Unknown parameter: 'user'.",), {CHAT: {"user": "u"}}, lambda body: "user" in body),
     "presence_penalty": (
         ("Argument not supported on this model: presencePenalty",),
         {CHAT: {"presence_penalty": 0.5}},
@@ -191,7 +285,7 @@ async def test_fields_that_a_service_refuses(name: str, path: str) -> None:
                 answer = await post(server, body, path=path)
                 alone = name == "parallel_tool_calls" and path != CHAT
                 calls = [("read", {"path": str(at)}) for at in range(1 if alone else 2)]
-                assert said(path, answer, True)[1] == calls, answer.body
+                assert said(path, answer, body["stream"])[1] == calls, answer.body
         assert [has_it(one.json) for one in up.posts] == [True, False, False], word
 
 

@@ -3,8 +3,9 @@ them (R5.9, R28.4).
 
 Rules:
 
-1. Only a refusal of the request itself counts (400, 413, 415, 422, 500, 501), and only if the message names the part.
-   A 404 counts if it says that the part is not supported, as routers do: others are about a model, a path or a file.
+1. Only a refusal of the request itself counts (400, 422), and only if the message names the part. Another status counts
+   if the message says that something is not supported, as routers and llama.cpp do: others are about a model or a path,
+   or pass. Chat templates, whose errors some engines send with 500, are the exception.
 2. Each concession is made once. If the server names the same part again, its error goes to the client.
 3. Limits are read from the server's message. Since a message may repeat the request, a number counts only if it is
    lower than the requested one, and a word only if it is a known one.
@@ -13,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace as changed
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -21,6 +22,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from ...errors import GatewayError
 from ...formats.engine.rendering import SHORT_NAME_CHARS
 from ...model import (
+    EMPTY,
+    LIKE_SERVER,
     Message,
     ModelRequest,
     OpaquePart,
@@ -29,6 +32,7 @@ from ...model import (
     Sampling,
     ToolChoice,
     ToolResult,
+    ToolUse,
     dataclass,
     replace,
 )
@@ -38,9 +42,15 @@ from .fit_history import Tell
 from .fit_media import has_images
 from .upstream_errors import refuses_choice_form
 
-_STATUSES: Final = frozenset({400, 413, 415, 422, 500, 501})
-_UNSUPPORTED: Final = re.compile(r"(?:\bthat|\bnot|n't) support", re.IGNORECASE)
-"""Matches a 404 that refuses a part of the request: OpenRouter finds no endpoints "that support" it."""
+_REFUSALS: Final = frozenset({400, 422})
+_STATUSES: Final = _REFUSALS | {404, 413, 415, 500, 501}
+_UNSUPPORTED: Final = re.compile(r"(?:\bthat|\bnot|n't) support|\bunsupported\b", re.IGNORECASE)
+"""Matches a message that refuses a part of the request: OpenRouter finds no endpoints "that support" it (404)."""
+_MISSING: Final = re.compile(
+    r"\bnot? (?:be )?(?:found|exist|such)|n't exist|\bexpired\b|\bdownload|\bfetch|\bretriev|\btimed? ?out",
+    re.IGNORECASE,
+)
+"""Matches a message about an image or a file that is not there, or did not arrive. Others of its kind may be taken."""
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """Levels of reasoning effort, lowest first."""
 
@@ -71,40 +81,159 @@ _BEHIND_INPUT: Final = ("in the messages", "input tokens", "tokens from the inpu
 _WORD: Final = re.compile(r"['\"`]([a-z]+)['\"`]")
 LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
 """The two fields of Chat for the limit of the answer. A server that refuses one takes the other."""
-_PARAMETERS: Final = {
-    "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
-    "top_p": re.compile(r"\btop_p\b", re.IGNORECASE),
-    "top_k": re.compile(r"\btop_k\b", re.IGNORECASE),
-    "presence_penalty": re.compile(r"\bpresence_?penalty\b", re.IGNORECASE),
-    "frequency_penalty": re.compile(r"\bfrequency_?penalty\b", re.IGNORECASE),
-    "seed": re.compile(r"\bseed\b", re.IGNORECASE),
-    "reasoning_effort": re.compile(
-        r"\breasoning(?:[_.]?effort| value)\b|\beffort\b|\bdoes not support thinking\b"
-        rf"|unsupported value: '(?:{'|'.join(EFFORTS)})'",
-        re.IGNORECASE,
+
+
+class Field(NamedTuple):
+    """A field of requests that a server may refuse. Some stand for one value of a field, such as `stream` that is true.
+
+    `refused` matches messages that refuse it. `is_sent`: True if a request has it. The server gets requests as if it
+    had `lacks`, its capabilities without the field, and as `without` returns them: the same object if nothing is lost
+    for the client, who is told of it otherwise (`title`: other words for the field's name).
+    """
+
+    refused: re.Pattern[str]
+    is_sent: Callable[[ModelRequest], bool]
+    without: Callable[[ModelRequest], ModelRequest] | None = None
+    lacks: Mapping[str, Any] = EMPTY
+    title: str = ""
+
+
+def _words(pattern: str, flags: re.RegexFlag = re.IGNORECASE) -> re.Pattern[str]:
+    return re.compile(pattern, flags)
+
+
+def _sampled(name: str, refused: re.Pattern[str] | None = None) -> Field:
+    """Returns a field of `Sampling`."""
+    unset = {name: getattr(LIKE_SERVER, name)}
+    return Field(
+        _words(rf"\b{name}\b") if refused is None else refused,
+        lambda request: getattr(request.sampling, name) != unset[name],
+        lambda request: replace(request, sampling=replace(request.sampling, **unset)),
+    )
+
+
+def _limit(name: str) -> Field:
+    """Returns a field for the limit of the answer, which is sent in the other one (`adapt`)."""
+    refused = (
+        rf"\b(?:unsupported|unknown|unrecognized|extra_forbidden)\b(?:(?!max_).){{0,80}}\b{name}\b"
+        rf"|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported)"
+    )
+    return Field(_words(refused, re.IGNORECASE | re.DOTALL), lambda request: request.sampling.max_tokens is not None)
+
+
+def _unmodelled(name: str) -> Field:
+    """Returns a field of Chat that says nothing about the answer's content."""
+    refused = (
+        rf"\b(?:unsupported|unknown|unrecognized|unexpected|extra_forbidden|(?:not|n't) support\w*)\b.{{0,80}}\b{name}\b"
+        rf"|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported|not (?:permitted|allowed))|\bextra inputs\b.*\b{name}\b"
+    )
+    return Field(
+        _words(refused, re.IGNORECASE | re.DOTALL),
+        lambda request: name in request.extra,
+        lambda request: replace(request, extra={key: one for key, one in request.extra.items() if key != name}),
+    )
+
+
+def _format(kind: str) -> Field:
+    """Returns a type of `response_format`. The prompt describes it instead (`adapt`)."""
+    return Field(
+        _words(r"\bresponse_?format\b|\bjson_(?:schema|object)\b|\bstructured outputs?\b|\bjson mode\b"),
+        lambda request: request.response_format is not None and request.response_format.get("type") == kind,
+    )
+
+
+def _has_reasoning(request: ModelRequest) -> bool:
+    return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
+
+
+def _has_calls(request: ModelRequest) -> bool:
+    return any(isinstance(part, ToolUse | ToolResult) for message in request.messages for part in message.parts)
+
+
+def _without_demand(request: ModelRequest) -> ModelRequest:
+    """Returns the request without a demand for a call. The gateway asks again if none is made."""
+    wanted = request.tool_choice.names
+    tools = tuple(tool for tool in request.tools if wanted is None or tool.name in wanted)
+    return replace(request, tools=tools, tool_choice=ToolChoice())
+
+
+FIELDS: Final[Mapping[str, Field]] = {
+    **{name: _sampled(name) for name in ("temperature", "top_p", "top_k", "seed")},
+    "presence_penalty": _sampled("presence_penalty", _words(r"\bpresence_?penalty\b")),
+    "frequency_penalty": _sampled("frequency_penalty", _words(r"\bfrequency_?penalty\b")),
+    "stop": _sampled(
+        "stop",
+        _words(
+            r"\b(?:parameter|argument|field|property|name)\W{1,4}stop\b|\bstop(?: sequences?)?['\"`]? (?:is|are) (?:not|un)"
+            r"|(?:\bnot|n't|\bun)[- ]?support[^.]{0,40}\bstop\b"
+        ),
     ),
-    "reasoning_content": re.compile(
-        r"(?<!issing )(?<!issing .)\breasoning_content\b(?!.{0,60}(?:\bmust be\b|\bmissing\b|\brequired\b))"
+    "reasoning_effort": _sampled(
+        "reasoning_effort",
+        _words(
+            r"\breasoning(?:[_.]?effort| value)\b|\beffort\b|\bdoes not support thinking\b"
+            rf"|unsupported value: '(?:{'|'.join(EFFORTS)})'"
+        ),
     ),
-    "parallel_tool_calls": re.compile(r"\bparallel_tool_calls\b"),
-    "stream_options": re.compile(r"\bstream_options\b"),
+    "reasoning_content": Field(
+        re.compile(
+            r"(?<!issing )(?<!issing .)\breasoning_content\b(?!.{0,60}(?:\bmust be\b|\bmissing\b|\brequired\b))"
+        ),
+        _has_reasoning,
+        lacks={"reasoning_history": "none"},
+    ),
+    "parallel_tool_calls": Field(
+        re.compile(r"\bparallel_tool_calls\b"),
+        lambda request: bool(request.tools),  # also true is sent, if the client says so
+        lambda request: request if request.parallel_tool_calls else replace(request, parallel_tool_calls=True),
+    ),
+    "stream_options": Field(
+        re.compile(r"\bstream_options\b"), lambda request: request.include_usage, lacks={"stream_usage": False}
+    ),
+    **{name: _limit(name) for name in LIMIT_FIELDS},
+    "tool_choice": Field(
+        _words(r"\btool_choice\b(?!.*(?:requires? --|type: '?object))", re.DOTALL),
+        lambda request: request.tool_choice.forces,
+        _without_demand,
+        title="tool_choice that demands a call",
+    ),
+    **{kind: _format(kind) for kind in ("json_schema", "json_object")},
+    "streamed": Field(
+        _words(
+            r"\bstream(?:ing)?\b.{0,20}\bnot (?:supported|available|allowed)|(?:not|n't) support.{0,30}\bstream"
+            r"|\bstream['\"`]? does not support true|\bverified to stream\b"
+        ),
+        lambda request: request.stream,
+        lambda request: replace(request, stream=False),
+        title="stream of an answer",
+    ),
+    "whole": Field(
+        _words(
+            r"\bstream\b.{0,20}\b(?:must|needs? to|has to|should) be (?:set to )?[\"'`]?true|\bonly supports? stream"
+            r"|\bsupports? only stream|\bnon-stream|\bstream ?= ?[\"'`]?(?:true\b.{0,20}\brequired|false\b.{0,20}\bnot)"
+            r"|\b(?:must|requires?)\b.{0,40}\bstream ?= ?[\"'`]?true"
+        ),
+        lambda request: not request.stream,
+        lambda request: replace(request, stream=True),
+        title="request for a whole answer",
+    ),
+    "call_ids": Field(
+        _words(r"\btool_?\s?call_?\s?ids?\b.{0,120}\blength of 9\b"), _has_calls, lacks={"short_ids": True}
+    ),
     **{
-        name: re.compile(
-            rf"\b(?:unsupported|unknown|unrecognized|extra_forbidden)\b(?:(?!max_).){{0,80}}\b{name}\b"
-            rf"|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported)",
-            re.IGNORECASE | re.DOTALL,
+        name: _unmodelled(name)
+        for name in (
+            *("store", "metadata", "user", "prompt_cache_key", "prompt_cache_retention", "safety_identifier"),
+            *("service_tier", "verbosity", "prediction"),
         )
-        for name in LIMIT_FIELDS
     },
-    "tool_choice": re.compile(r"\btool_choice\b(?!.*(?:requires? --|type: '?object))", re.DOTALL),
 }
-"""Fields that a server may refuse, with a pattern for their names in messages: those of `Sampling`, the reasoning of
-earlier turns, and further fields of Chat, of which `tool_choice` is refused only if it demands a call."""
+"""All fields that may be given up. `tool_choice` is refused only if it demands a call."""
 
 
-RoleRule = Literal["alternating", "late_system", "system", "developer"]
+RoleRule = Literal["alternating", "late_system", "system", "developer", "user_after_tool"]
 """Role rules of chat templates: no two messages of one role in a row, no system message after others, no system
-messages, no developer messages."""
+messages, no developer messages, no user message right after a result."""
 
 ROLE_RULES: Final[tuple[RoleRule, ...]] = get_args(RoleRule)
 
@@ -115,6 +244,7 @@ _ROLES: Final[Mapping[RoleRule, re.Pattern[str]]] = {
         r"system (?:role|messages?|prompts?).{0,20}\b(?:not|unsupported)\b|only user and assistant", re.IGNORECASE
     ),
     "developer": re.compile(r"\bdeveloper\b", re.IGNORECASE),
+    "user_after_tool": re.compile(r"\brole .?user\b.{0,20}\bafter role .?tool\b", re.IGNORECASE),
 }
 
 
@@ -153,8 +283,10 @@ def learn_concession(known: Concessions, fault: GatewayError, sent: ModelRequest
     """Returns `known` extended by the part that the server names in `fault` as its reason to refuse `sent`; None if it
     names none that can be left out."""
     message, sampling, status = fault.message, sent.sampling, fault.upstream_status
-    if status not in _STATUSES and not (status == 404 and _UNSUPPORTED.search(message)):
+    if status not in _STATUSES:
         return None
+    if status not in _REFUSALS and not _UNSUPPORTED.search(message):
+        return _learn_role(known, message, sent) if status == 500 else None
     # Not compared with `known`: one of several concurrent requests may have taught it since this one was sent.
     if sent.tool_choice.names is not None and refuses_choice_form(fault):
         return replace(known, word_choice=True)
@@ -167,49 +299,43 @@ def learn_concession(known: Concessions, fault: GatewayError, sent: ModelRequest
             return replace(known, left_tokens=left)
     if fault.code == "context_length_exceeded":
         return None
-    if not known.no_images and _IMAGES.search(message) and has_images(sent.messages):
-        return replace(known, no_images=True)
-    if not known.no_files and _FILES.search(message) and has_files(sent.messages):
-        return replace(known, no_files=True)
+    if _UNSUPPORTED.search(message) or not _MISSING.search(message):
+        if not known.no_images and _IMAGES.search(message) and has_images(sent.messages):
+            return replace(known, no_images=True)
+        if not known.no_files and _FILES.search(message) and has_files(sent.messages):
+            return replace(known, no_files=True)
     if not known.short_names and _names_length(message) and _long_names(sent):
         return replace(known, short_names=True)
-    for rule, pattern in _ROLES.items():
-        if rule not in known.roles and pattern.search(message) and _has_role(rule, [one.role for one in sent.messages]):
-            return replace(known, roles=known.roles | {rule})
-    for field, pattern in _PARAMETERS.items():
-        if field in known.without or not pattern.search(message) or not _has_field(field, sent):
+    if (further := _learn_role(known, message, sent)) is not None:
+        return further
+    for name, field in FIELDS.items():
+        if name in known.without or not field.refused.search(message) or not field.is_sent(sent):
             continue
         words = tuple(word for word in EFFORTS if word in _WORD.findall(message) and word != sampling.reasoning_effort)
-        if field == "reasoning_effort" and words and not known.efforts:
+        if name == "reasoning_effort" and words and not known.efforts:
             return replace(known, efforts=words)
-        return replace(known, without=known.without | {field})
+        return replace(known, without=known.without | {name})
     return None
 
 
-def _has_field(name: str, request: ModelRequest) -> bool:
-    """True if a request has a field that a server may refuse."""
-    match name:
-        case "reasoning_content":
-            return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
-        case "parallel_tool_calls":
-            return bool(request.tools)  # also true is sent, if the client says so
-        case "stream_options":
-            return request.include_usage
-        case "tool_choice":
-            return request.tool_choice.forces
-        case "max_completion_tokens":
-            return request.sampling.max_tokens is not None
-        case _:
-            return getattr(request.sampling, name) is not None
+def _learn_role(known: Concessions, message: str, sent: ModelRequest) -> Concessions | None:
+    """Returns `known` extended by the use of roles that the server refuses in its message; None if it refuses none."""
+    for rule, pattern in _ROLES.items():
+        if rule not in known.roles and pattern.search(message) and _breaks(rule, sent.messages):
+            return replace(known, roles=known.roles | {rule})
+    return None
 
 
-def _has_role(rule: RoleRule, roles: list[str]) -> bool:
-    """True if messages with these roles break the rule."""
+def _breaks(rule: RoleRule, messages: tuple[Message, ...]) -> bool:
+    """True if messages may break the rule."""
+    roles = [message.role for message in messages]
     match rule:
         case "alternating":
             return len(roles) > 1
         case "late_system":
             return any(before != "system" and role == "system" for before, role in pairwise(roles))
+        case "user_after_tool":
+            return any(isinstance(part, ToolResult) for message in messages for part in message.parts)
         case _:
             return rule in roles
 
@@ -278,27 +404,22 @@ def reduced_capabilities(takes: Capabilities, given_up: Concessions) -> Capabili
         fields["system_role"] = False
     if "developer" in given_up.roles:
         fields["developer_role"] = False
-    if "reasoning_content" in given_up.without:
-        fields["reasoning_history"] = "none"
-    if "stream_options" in given_up.without:
-        fields["stream_usage"] = False
+    if "user_after_tool" in given_up.roles:
+        fields["user_after_tool"] = False
+    for name in given_up.without:
+        fields |= FIELDS[name].lacks
+    if forms := takes.response_format & given_up.without:
+        fields["response_format"] = takes.response_format - forms
     return changed(takes, **fields) if fields else takes
 
 
 def without_refused(request: ModelRequest, refused: frozenset[str], tell: Tell) -> ModelRequest:
-    """Returns the request without refused fields that the gateway makes up for: it drops further calls itself, and asks
-    again for a call that is demanded."""
-    if "parallel_tool_calls" in refused and request.tools:
-        if not request.parallel_tool_calls:
-            tell(REFUSED, "the model server takes no parallel_tool_calls")
-        request = replace(request, parallel_tool_calls=True)  # another object: the client's body is not sent as it is
-    if "tool_choice" in refused and request.tool_choice.forces:
-        tell(REFUSED, "the model server takes no tool_choice that demands a call")
-        wanted = request.tool_choice.names
-        tools = tuple(tool for tool in request.tools if wanted is None or tool.name in wanted)
-        request = replace(request, tools=tools, tool_choice=ToolChoice())
-    if "max_completion_tokens" in refused:
-        request = replace(request, extra=request.extra)  # `max_tokens` is what the gateway writes
+    """Returns the request without refused fields, except for those that `reduced_capabilities` covers."""
+    for name in refused:
+        without = FIELDS[name].without
+        if without is not None and FIELDS[name].is_sent(request) and (less := without(request)) is not request:
+            tell(REFUSED, f"the model server takes no {FIELDS[name].title or name}")
+            request = less
     return request
 
 
@@ -317,20 +438,16 @@ def fit_sampling(request: ModelRequest, limits: Limits, given_up: Concessions, t
     """Returns the request's sampling limited to what the server accepts; the same object if nothing changes."""
     sampling = request.sampling
     fields: dict[str, Any] = {}
-    for name in given_up.without.difference(LIMIT_FIELDS):
-        if getattr(sampling, name, None) is not None:
-            fields[name] = None
-            tell(REFUSED, f"the model server takes no {name}")
     temperature = sampling.temperature
-    if temperature is not None and temperature > limits.temperature and "temperature" not in fields:
+    if temperature is not None and temperature > limits.temperature:
         fields["temperature"] = limits.temperature
         tell(TEMPERATURE, f"{temperature:g} became {limits.temperature:g}")
-    if sampling.top_p is not None and sampling.top_p > 1 and "top_p" not in fields:
+    if sampling.top_p is not None and sampling.top_p > 1:
         fields["top_p"] = 1
         tell(TOP_P, f"{sampling.top_p:g} became 1")
     effort = sampling.reasoning_effort
     efforts = given_up.efforts or limits.efforts
-    if effort is not None and "reasoning_effort" not in fields and (nearest := _nearest(effort, efforts)) != effort:
+    if effort is not None and (nearest := _nearest(effort, efforts)) != effort:
         fields["reasoning_effort"] = nearest
         tell(EFFORT, f"{effort[:40]!r} became {nearest!r}")
     most = _most_tokens(request, limits, given_up)
