@@ -414,9 +414,10 @@ class ServerSide(Protocol):
         that the answer is complete; None if the stream broke off, or possibly did."""
         return None
 
-    def missing_finish(self, tail: bytes) -> bytes:
-        """Returns the frame to send before the last one of a stream whose frames show no end (`missing_end`), because
-        strict clients need it; `tail` are the last bytes. Nothing by default."""
+    def missing_finish(self, tail: bytes, ends: bytes) -> bytes:
+        """Returns the frames to send before the last one of a stream in which an answer has no end, because strict
+        clients need it. `tail` are the last bytes, `ends` the frames that show an end (`missing_end`). Nothing by
+        default."""
         return b""
 
     def read_usage(self, usage: Any) -> Usage | None:

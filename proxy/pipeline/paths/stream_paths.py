@@ -56,7 +56,8 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | N
     frame_bytes = exchange.route.limits.frame_bytes
     choices = choices_of(exchange.request.sampling.n)
     if relays:
-        relay, side = Relay(source.protocol, frame_bytes, source.private, reply.renaming, source.note), None
+        relay = Relay(source.protocol, frame_bytes, source.private, reply.renaming, source.note, choices)
+        side = None
         if chain.stages:
             side = SideReader(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain)
         return RelayPath(relay, writer, side, lambda usage: note_usage(exchange, usage, None)), source
