@@ -558,10 +558,14 @@ def base_url(url: str, path: str) -> URL:
     """Returns the base URL of a server's API.
 
     `url` may be an origin, end with `/v1` or a slash, or be the endpoint itself. `/v1` is added unless the path
-    contains a version. Raises `ValueError` if `url` is not an HTTP URL.
+    contains a version. Raises `ValueError` if `url` is not an HTTP URL, or its host no name that can be looked up.
     """
     parsed = URL(url)
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    try:
+        host = (parsed.raw_host or "").encode("idna")
+    except UnicodeError:  # a part is empty, or longer than 63 characters
+        host = b""
+    if parsed.scheme not in ("http", "https") or not host:
         raise ValueError(f"not an HTTP URL: {url!r}")
     place = parsed.path.rstrip("/").removesuffix(path)
     if not any(API_VERSION.fullmatch(segment) for segment in place.split("/")):
