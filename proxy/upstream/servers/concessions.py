@@ -40,7 +40,7 @@ from ...tolerances import EFFORT, MAX_TOKENS, REFUSED, TEMPERATURE, TOP_P
 from .base import Capabilities
 from .fit_history import Tell
 from .fit_media import has_images
-from .upstream_errors import refuses_choice_form
+from .upstream_errors import is_slip, refuses_choice_form
 
 _REFUSALS: Final = frozenset({400, 422})
 _STATUSES: Final = _REFUSALS | {404, 413, 415, 500, 501}
@@ -283,7 +283,7 @@ def learn_concession(known: Concessions, fault: GatewayError, sent: ModelRequest
     """Returns `known` extended by the part that the server names in `fault` as its reason to refuse `sent`; None if it
     names none that can be left out."""
     message, sampling, status = fault.message, sent.sampling, fault.upstream_status
-    if status not in _STATUSES:
+    if status not in _STATUSES or is_slip(fault):
         return None
     if status not in _REFUSALS and not _UNSUPPORTED.search(message):
         return _learn_role(known, message, sent) if status == 500 else None
