@@ -18,7 +18,7 @@ from ...protocols.proxied.protocol import ProxiedProtocol
 from ...protocols.shared.numbers import choices_of
 from ...protocols.streams import WriteOptions
 from ...support.offload import OFFLOAD_BYTES, in_thread, is_long, offload
-from ..client.connections import UpstreamAnswer, too_large
+from ..client.connections import UpstreamAnswer, is_cut, too_large
 from .base import WireSource, fold_batches
 from .private_data import PrivateData
 from .upstream_errors import clean_error
@@ -98,9 +98,9 @@ class HttpSource(WireSource):
 
     async def batches(self) -> AsyncIterator[list[Event]]:
         """Yields the events of the stream, ending with `Finish` or `Fault`."""
+        limits = self._limits
+        reader = self._wire.reader(frame_bytes=limits.frame_bytes, **self._reading)
         try:
-            limits = self._limits
-            reader = self._wire.reader(frame_bytes=limits.frame_bytes, **self._reading)
             size = held = 0
             whole, blank = bytearray(), True
             async for data in self._answer.reads():
@@ -126,7 +126,9 @@ class HttpSource(WireSource):
             events = await in_thread(reader.finish) if held > OFFLOAD_BYTES else reader.finish()
             self._note_end(events)
         except GatewayError as error:
-            events = [Fault(error)]
+            events = reader.finish() if is_cut(error) else []
+            if not (events and isinstance(events[-1], Finish)):
+                events = [Fault(error)]
         yield events
 
     def _begins_whole(self, data: bytes) -> bool:
