@@ -12,6 +12,7 @@ from toolwire.model import Image, Message, ModelRequest, OpaquePart, Reasoning, 
 from toolwire.upstream.servers.base import Capabilities
 from toolwire.upstream.servers.concessions import NONE, Concessions, learn_concession, reduced_capabilities
 
+ONE_IMAGE = Concessions(no_images=True, media_once=True)
 REQUEST = ModelRequest(
     "m",
     (Message("user", (Text("weather?"),)),),
@@ -86,6 +87,33 @@ def test_what_is_missing_or_passes_is_no_refusal_of_a_part(message: str, status:
 
 
 @every(
+    "message, refused",
+    [
+        (
+            "Invalid schema for response_format 'n': 'additionalProperties' is required to be false, 'x' is not permitted.",
+            False,
+        ),
+        (
+            "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.",
+            False,
+        ),
+        ("Failed to generate JSON. Please adjust your prompt.", False),
+        ("Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.", True),
+        ("response_format: unknown variant `json_schema`, expected `text` or `json_object`", True),
+        ("{'loc': ['body', 'response_format', 'type'], 'msg': \"Input should be 'text' or 'json_object'\"}", True),
+        ("Function calling with a response mime type: 'application/json' is unsupported", True),
+        ("json mode cannot be combined with tool/function calling", True),
+        ("property 'response_format' is unsupported", True),
+    ],
+)
+def test_a_format_is_refused_if_its_kind_is(message: str, refused: bool) -> None:
+    """A schema that is wrong is the client's mistake."""
+    sent = replace(REQUEST, response_format={"type": "json_schema", "json_schema": {"schema": {}}})
+    wanted = Concessions(without=frozenset({"json_schema"})) if refused else None
+    assert learn_concession(NONE, refusal(message), sent) == wanted
+
+
+@every(
     "message, conceded",
     [
         (
@@ -99,6 +127,10 @@ def test_what_is_missing_or_passes_is_no_refusal_of_a_part(message: str, status:
         ("The model gpt-5-2025-08-07 takes max_tokens between 1-8192", Concessions(most_tokens=8192)),
         ("This model doesn't support image input", Concessions(no_images=True)),
         ("Fetching image URLs is not supported", Concessions(no_images=True)),
+        ("messages.0.content.0.image.source.base64: image exceeds 5 MB maximum", ONE_IMAGE),
+        ("Could not process image", ONE_IMAGE),
+        ("At most 1 image(s) may be provided in one request.", ONE_IMAGE),
+        ("At most 0 image(s) may be provided in one request.", Concessions(no_images=True)),
         ("The model server answered 400: could not reserve the context window", None),
         ("Missing `reasoning_content` field in the assistant message at message index 1.", None),
         ("Missing reasoning_content in the assistant message", None),
@@ -106,5 +138,5 @@ def test_what_is_missing_or_passes_is_no_refusal_of_a_part(message: str, status:
 )
 def test_what_a_message_names(message: str, conceded: Concessions | None) -> None:
     """Not the field that it advises, the date of a model, its status, and a field that it wants."""
-    for status in (400, 404, 500) if "image" in message else (400,):
+    for status in (400, 404, 500) if "support" in message and "image" in message.lower() else (400,):
         assert learn_concession(NONE, refusal(message, status), FULL) == conceded

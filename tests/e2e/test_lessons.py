@@ -310,6 +310,19 @@ async def test_two_keys_teach_the_third(kind: str) -> None:
     assert overview["refused"]["m"][kind] == "all"
 
 
+async def test_one_image_that_is_refused_teaches_nothing() -> None:
+    """The request is answered without it, and the next one has its image."""
+
+    def script(asked: Asked) -> Answer:
+        return Refuse(400, "Could not process image") if b"image_url" in asked.body else Say("ok")(asked)
+
+    async with gateway_before([script], backend={"preset": "generic"}) as (server, up):
+        for _ in range(2):
+            assert (await post(server, {"model": "m", **PICTURE})).status == 200
+        assert "refused" not in await refused(server)
+    assert [b"image_url" in one.body for one in up.posts] == [True, False, True, False]
+
+
 async def test_what_is_refused_in_any_case_teaches_nothing() -> None:
     """The request without the image is refused as well, so the image was not the reason."""
     async with gateway_before(

@@ -49,8 +49,8 @@ def find_concessions(lessons: Lessons, owner: str, model: str) -> Concessions:
 def _lessons(given_up: Concessions) -> set[tuple[Kind, Hashable]]:
     """Returns the concessions that also apply to other requests, as lessons."""
     flags: dict[Kind, bool] = {
-        "images": given_up.no_images,
-        "files": given_up.no_files,
+        "images": given_up.no_images and not given_up.media_once,
+        "files": given_up.no_files and not given_up.media_once,
         "long_names": given_up.short_names,
         "choice_objects": given_up.word_choice,
     }

@@ -50,7 +50,13 @@ _MISSING: Final = re.compile(
     r"\bnot? (?:be )?(?:found|exist|such)|n't exist|\bexpired\b|\bdownload|\bfetch|\bretriev|\btimed? ?out",
     re.IGNORECASE,
 )
-"""Matches a message about an image or a file that is not there, or did not arrive. Others of its kind may be taken."""
+"""Matches a message about an image or a file that is not there, or did not arrive."""
+_ONE_OF_ITS_KIND: Final = re.compile(
+    r"\bexceed|\btoo (?:large|big|small|many)|\bsize\b|\bpixels?\b|\bdimension|\binvalid (?:image|file|pdf|base64)|\bcorrupt|\bdecod"
+    r"|(?:could not|unable to|failed to|cannot) (?:process|load|read|parse|open|identify)|\bis (?:a )?valid\b|\bat most [1-9]",
+    re.IGNORECASE,
+)
+"""Matches a message about one image or file, or about their number. Later requests may have others."""
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """Levels of reasoning effort, lowest first."""
 
@@ -98,47 +104,44 @@ class Field(NamedTuple):
     title: str = ""
 
 
-def _words(pattern: str, flags: re.RegexFlag = re.IGNORECASE) -> re.Pattern[str]:
-    return re.compile(pattern, flags)
-
-
-def _sampled(name: str, refused: re.Pattern[str] | None = None) -> Field:
+def _sampled(name: str, refused: re.Pattern[str]) -> Field:
     """Returns a field of `Sampling`."""
     unset = {name: getattr(LIKE_SERVER, name)}
     return Field(
-        _words(rf"\b{name}\b") if refused is None else refused,
+        refused,
         lambda request: getattr(request.sampling, name) != unset[name],
         lambda request: replace(request, sampling=replace(request.sampling, **unset)),
     )
 
 
-def _limit(name: str) -> Field:
-    """Returns a field for the limit of the answer, which is sent in the other one (`adapt`)."""
-    refused = (
-        rf"\b(?:unsupported|unknown|unrecognized|extra_forbidden)\b(?:(?!max_).){{0,80}}\b{name}\b"
-        rf"|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported)"
-    )
-    return Field(_words(refused, re.IGNORECASE | re.DOTALL), lambda request: request.sampling.max_tokens is not None)
-
-
-def _unmodelled(name: str) -> Field:
+def _unmodelled(name: str, refused: re.Pattern[str]) -> Field:
     """Returns a field of Chat that says nothing about the answer's content."""
-    refused = (
-        rf"\b(?:unsupported|unknown|unrecognized|unexpected|extra_forbidden|(?:not|n't) support\w*)\b.{{0,80}}\b{name}\b"
-        rf"|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported|not (?:permitted|allowed))|\bextra inputs\b.*\b{name}\b"
-    )
     return Field(
-        _words(refused, re.IGNORECASE | re.DOTALL),
+        refused,
         lambda request: name in request.extra,
         lambda request: replace(request, extra={key: one for key, one in request.extra.items() if key != name}),
     )
 
 
+_FORMATS: Final = (
+    r"(?:\bresponse_? ?format\b|\bjson_(?:schema|object)\b|\bstructured outputs?\b|\bjson mode\b|\bmime type\b)"
+)
+_NOT_TAKEN: Final = (
+    r"(?:(?:\bnot|n't|\bun)[- ]?support|\bunavailable|\bcannot be combined|\bunknown|\bunrecognized|_forbidden"
+    r"|\bpermitted|\bmust be|\bshould be)"
+)
+_FORMAT: Final = re.compile(
+    rf"^(?!.*(?:\binvalid schema\b|\bmust contain\b))"
+    rf"(?:.*{_FORMATS}.{{0,80}}{_NOT_TAKEN}|.*{_NOT_TAKEN}.{{0,80}}{_FORMATS})",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Matches a message that refuses a type of `response_format`, not its schema."""
+
+
 def _format(kind: str) -> Field:
     """Returns a type of `response_format`. The prompt describes it instead (`adapt`)."""
     return Field(
-        _words(r"\bresponse_?format\b|\bjson_(?:schema|object)\b|\bstructured outputs?\b|\bjson mode\b"),
-        lambda request: request.response_format is not None and request.response_format.get("type") == kind,
+        _FORMAT, lambda request: request.response_format is not None and request.response_format.get("type") == kind
     )
 
 
@@ -158,21 +161,26 @@ def _without_demand(request: ModelRequest) -> ModelRequest:
 
 
 FIELDS: Final[Mapping[str, Field]] = {
-    **{name: _sampled(name) for name in ("temperature", "top_p", "top_k", "seed")},
-    "presence_penalty": _sampled("presence_penalty", _words(r"\bpresence_?penalty\b")),
-    "frequency_penalty": _sampled("frequency_penalty", _words(r"\bfrequency_?penalty\b")),
+    **{
+        name: _sampled(name, re.compile(rf"\b{name}\b", re.IGNORECASE))
+        for name in ("temperature", "top_p", "top_k", "seed")
+    },
+    "presence_penalty": _sampled("presence_penalty", re.compile(r"\bpresence_?penalty\b", re.IGNORECASE)),
+    "frequency_penalty": _sampled("frequency_penalty", re.compile(r"\bfrequency_?penalty\b", re.IGNORECASE)),
     "stop": _sampled(
         "stop",
-        _words(
+        re.compile(
             r"\b(?:parameter|argument|field|property|name)\W{1,4}stop\b|\bstop(?: sequences?)?['\"`]? (?:is|are) (?:not|un)"
-            r"|(?:\bnot|n't|\bun)[- ]?support[^.]{0,40}\bstop\b"
+            r"|(?:\bnot|n't|\bun)[- ]?support[^.]{0,40}\bstop\b",
+            re.IGNORECASE,
         ),
     ),
     "reasoning_effort": _sampled(
         "reasoning_effort",
-        _words(
+        re.compile(
             r"\breasoning(?:[_.]?effort| value)\b|\beffort\b|\bdoes not support thinking\b"
-            rf"|unsupported value: '(?:{'|'.join(EFFORTS)})'"
+            rf"|unsupported value: '(?:{'|'.join(EFFORTS)})'",
+            re.IGNORECASE,
         ),
     ),
     "reasoning_content": Field(
@@ -190,38 +198,59 @@ FIELDS: Final[Mapping[str, Field]] = {
     "stream_options": Field(
         re.compile(r"\bstream_options\b"), lambda request: request.include_usage, lacks={"stream_usage": False}
     ),
-    **{name: _limit(name) for name in LIMIT_FIELDS},
+    **{
+        name: Field(  # sent as the other one: `adapt`
+            re.compile(
+                rf"\b(?:unsupported|unknown|unrecognized|extra_forbidden)\b(?:(?!max_).){{0,80}}\b{name}\b"
+                rf"|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported)",
+                re.IGNORECASE | re.DOTALL,
+            ),
+            lambda request: request.sampling.max_tokens is not None,
+        )
+        for name in LIMIT_FIELDS
+    },
     "tool_choice": Field(
-        _words(r"\btool_choice\b(?!.*(?:requires? --|type: '?object))", re.DOTALL),
+        re.compile(r"\btool_choice\b(?!.*(?:requires? --|type: '?object))", re.DOTALL),
         lambda request: request.tool_choice.forces,
         _without_demand,
         title="tool_choice that demands a call",
     ),
     **{kind: _format(kind) for kind in ("json_schema", "json_object")},
     "streamed": Field(
-        _words(
-            r"\bstream(?:ing)?\b.{0,20}\bnot (?:supported|available|allowed)|(?:not|n't) support.{0,30}\bstream"
-            r"|\bstream['\"`]? does not support true|\bverified to stream\b"
+        re.compile(
+            r"\bstream(?:ing)?\b.{0,20}\bnot (?:supported|available|allowed)|(?:not|n't) support.{0,30}\bstream(?:s|ing)?\b"
+            r"|\bstream['\"`]? does not support true|\bverified to stream\b",
+            re.IGNORECASE,
         ),
         lambda request: request.stream,
         lambda request: replace(request, stream=False),
         title="stream of an answer",
     ),
     "whole": Field(
-        _words(
+        re.compile(
             r"\bstream\b.{0,20}\b(?:must|needs? to|has to|should) be (?:set to )?[\"'`]?true|\bonly supports? stream"
             r"|\bsupports? only stream|\bnon-stream|\bstream ?= ?[\"'`]?(?:true\b.{0,20}\brequired|false\b.{0,20}\bnot)"
-            r"|\b(?:must|requires?)\b.{0,40}\bstream ?= ?[\"'`]?true"
+            r"|\b(?:must|requires?)\b.{0,40}\bstream ?= ?[\"'`]?true",
+            re.IGNORECASE,
         ),
         lambda request: not request.stream,
         lambda request: replace(request, stream=True),
         title="request for a whole answer",
     ),
     "call_ids": Field(
-        _words(r"\btool_?\s?call_?\s?ids?\b.{0,120}\blength of 9\b"), _has_calls, lacks={"short_ids": True}
+        re.compile(r"\btool_?\s?call_?\s?ids?\b.{0,120}\blength of 9\b", re.IGNORECASE),
+        _has_calls,
+        lacks={"short_ids": True},
     ),
     **{
-        name: _unmodelled(name)
+        name: _unmodelled(
+            name,
+            re.compile(
+                rf"\b(?:unsupported|unknown|unrecognized|unexpected|extra_forbidden|extra inputs|(?:not|n't) support\w*)\b"
+                rf".{{0,80}}\b{name}\b|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported|not (?:permitted|allowed))",
+                re.IGNORECASE | re.DOTALL,
+            ),
+        )
         for name in (
             *("store", "metadata", "user", "prompt_cache_key", "prompt_cache_retention", "safety_identifier"),
             *("service_tier", "verbosity", "prediction"),
@@ -252,13 +281,15 @@ _ROLES: Final[Mapping[RoleRule, re.Pattern[str]]] = {
 class Concessions:
     """The parts of a request that a server does not accept.
 
-    `word_choice`: `tool_choice` must be a word, as with LM Studio. `roles`: refused uses of roles. `most_tokens`: the
-    longest answer that it gives, in tokens; `left_tokens`: the tokens left for the answer to one request. `efforts`:
-    the levels that it knows. `without`: fields that it refuses.
+    `media_once`: an image or a file of this request was refused, not their kind. `word_choice`: `tool_choice` must be a
+    word, as with LM Studio. `roles`: refused uses of roles. `most_tokens`: the longest answer that it gives, in tokens;
+    `left_tokens`: the tokens left for the answer to one request. `efforts`: the levels that it knows. `without`: names
+    of `FIELDS` that it refuses.
     """
 
     no_images: bool = False
     no_files: bool = False
+    media_once: bool = False
     short_names: bool = False
     word_choice: bool = False
     roles: frozenset[RoleRule] = frozenset()
@@ -300,10 +331,11 @@ def learn_concession(known: Concessions, fault: GatewayError, sent: ModelRequest
     if fault.code == "context_length_exceeded":
         return None
     if _UNSUPPORTED.search(message) or not _MISSING.search(message):
+        once = known.media_once or _ONE_OF_ITS_KIND.search(message) is not None
         if not known.no_images and _IMAGES.search(message) and has_images(sent.messages):
-            return replace(known, no_images=True)
+            return replace(known, no_images=True, media_once=once)
         if not known.no_files and _FILES.search(message) and has_files(sent.messages):
-            return replace(known, no_files=True)
+            return replace(known, no_files=True, media_once=once)
     if not known.short_names and _names_length(message) and _long_names(sent):
         return replace(known, short_names=True)
     if (further := _learn_role(known, message, sent)) is not None:
