@@ -14,7 +14,7 @@ from tests.e2e.conftest import CHAT, gateway_before, post, serving, upstream_con
 from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, asking, said, says
 from tests.e2e.test_taught_together import PARSE, READ, TAUGHT, asks, bearer, no_objects
 from tests.e2e.test_tool_mode import NAMED
-from toolwire.model import ToolUse
+from toolwire.model import Text, ToolUse
 from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
@@ -308,6 +308,29 @@ async def test_two_keys_teach_the_third(kind: str) -> None:
     assert sent == [[True, False], [False], [True, False], [False]]
     assert shown == ["some", "some", "all", "all"]
     assert overview["refused"]["m"][kind] == "all"
+
+
+@every(
+    "kind, path, words",
+    [
+        ("anthropic_messages", MESSAGES, "messages.1.content.0: Invalid `signature` in `thinking` block"),
+        ("openai_responses", RESPONSES, "The encrypted content gAAA could not be verified."),
+    ],
+)
+async def test_reasoning_that_another_server_signed_ends_no_session(kind: str, path: str, words: str) -> None:
+    """A client that goes on with another server sends it along. What this server signs itself is sent the next time."""
+    said = says(kind, Text("ok"))
+
+    def script(asked: Asked) -> Answer:
+        return Refuse(400, words) if b"Hm." in asked.body else said(asked)
+
+    body = {**asking(path, False), **thoughtful(path)}
+    async with gateway_before([script], backend={"kind": kind}) as (server, up):
+        for _ in range(2):
+            assert (await post(server, body, path=path)).status == 200
+        assert "refused" not in await refused(server)
+    assert [b"Hm." in one.body for one in up.posts] == [True, False, True, False]
+    assert b"Hello" in up.posts[-1].body
 
 
 async def test_one_image_that_is_refused_teaches_nothing() -> None:

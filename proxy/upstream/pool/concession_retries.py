@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import GatewayError
 from ...model import ModelRequest
-from ..servers.concessions import NONE, ROLE_RULES, Concessions, learn_concession
+from ..servers.concessions import FIELDS, NONE, ROLE_RULES, Concessions, learn_concession
 from .lessons import Kind, Lessons
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _lessons(given_up: Concessions) -> set[tuple[Kind, Hashable]]:
     if given_up.efforts:
         out.add(("effort", " ".join(given_up.efforts)))
     out |= {("roles", rule) for rule in given_up.roles}
-    return out | {("sampling", field) for field in given_up.without}
+    return out | {("sampling", name) for name in given_up.without if not FIELDS[name].once}
 
 
 class ConcessionRetries:

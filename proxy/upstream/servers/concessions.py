@@ -94,7 +94,8 @@ class Field(NamedTuple):
 
     `refused` matches messages that refuse it. `is_sent`: True if a request has it. The server gets requests as if it
     had `lacks`, its capabilities without the field, and as `without` returns them: the same object if nothing is lost
-    for the client, who is told of it otherwise (`title`: other words for the field's name).
+    for the client, who is told of it otherwise (`title`: other words for the field's name). `once`: later requests may
+    have it.
     """
 
     refused: re.Pattern[str]
@@ -102,6 +103,7 @@ class Field(NamedTuple):
     without: Callable[[ModelRequest], ModelRequest] | None = None
     lacks: Mapping[str, Any] = EMPTY
     title: str = ""
+    once: bool = False
 
 
 def _sampled(name: str, refused: re.Pattern[str]) -> Field:
@@ -149,6 +151,12 @@ def _has_reasoning(request: ModelRequest) -> bool:
     return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
 
 
+def _without_reasoning(request: ModelRequest) -> ModelRequest:
+    """Returns the request without the reasoning of earlier turns, which another server or key may have signed."""
+    kept = ((one, tuple(part for part in one.parts if not isinstance(part, Reasoning))) for one in request.messages)
+    return replace(request, messages=tuple(replace(one, parts=parts) for one, parts in kept if parts or not one.parts))
+
+
 def _has_calls(request: ModelRequest) -> bool:
     return any(isinstance(part, ToolUse | ToolResult) for message in request.messages for part in message.parts)
 
@@ -189,6 +197,18 @@ FIELDS: Final[Mapping[str, Field]] = {
         ),
         _has_reasoning,
         lacks={"reasoning_history": "none"},
+    ),
+    "signatures": Field(
+        re.compile(
+            r"\bsignature\b.{0,40}\bthinking\b|\bthinking\b.{0,80}\bcannot be modified"
+            r"|(?:\binvalid|\bcorrupted|\bmalformed) thought.?signature|\bthought.?signature is (?:not valid|invalid)"
+            r"|\binvalid_encrypted_content\b|\bencrypted content\b.{0,100}\bcould not be (?:verified|decrypted)",
+            re.IGNORECASE,
+        ),
+        _has_reasoning,
+        _without_reasoning,
+        title="reasoning that it did not sign",
+        once=True,
     ),
     "parallel_tool_calls": Field(
         re.compile(r"\bparallel_tool_calls\b"),
@@ -447,10 +467,11 @@ def reduced_capabilities(takes: Capabilities, given_up: Concessions) -> Capabili
 
 def without_refused(request: ModelRequest, refused: frozenset[str], tell: Tell) -> ModelRequest:
     """Returns the request without refused fields, except for those that `reduced_capabilities` covers."""
-    for name in refused:
-        without = FIELDS[name].without
-        if without is not None and FIELDS[name].is_sent(request) and (less := without(request)) is not request:
-            tell(REFUSED, f"the model server takes no {FIELDS[name].title or name}")
+    for name, field in FIELDS.items() if refused else ():
+        if name not in refused or field.without is None or not field.is_sent(request):
+            continue
+        if (less := field.without(request)) is not request:
+            tell(REFUSED, f"the model server takes no {field.title or name}")
             request = less
     return request
 
