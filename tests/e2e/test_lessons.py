@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -228,7 +229,10 @@ FIELDS: dict[str, Field] = {
         lambda body: body.get("stream") is not True,
     ),
     "ids of calls": (
-        ("Tool call id was call_0123456789 but must be a-z, A-Z, 0-9, with a length of 9.",),
+        (
+            "Tool call id was call_0123456789 but must be a-z, A-Z, 0-9, with a length of 9.",
+            "Tool call IDs should be alphanumeric strings with length 9!",
+        ),
         {path: called(path) for path in CLIENTS},
         lambda body: any(len(ident) != 9 or not ident.isalnum() for ident in ids_of(body)),
     ),
@@ -236,6 +240,20 @@ FIELDS: dict[str, Field] = {
         ("Unexpected role 'user' after role 'tool'",),
         {path: called(path) for path in CLIENTS},
         lambda body: any((one["role"], other["role"]) == ("tool", "user") for one, other in pairwise(body["messages"])),
+    ),
+    "calls without a signature": (
+        (
+            "Function call is missing a thought_signature in functionCall parts. This is required for tools to work.",
+            "Unable to submit request because function call `default_api:read` in the 2. content block is missing a "
+            "`thought_signature`.",
+        ),
+        {path: called(path) for path in CLIENTS},
+        lambda body: '"google": {"thought_signature": "skip_' not in json.dumps(body["messages"][1]),
+    ),
+    "prompt_cache_key": (
+        ("body.prompt_cache_key: property 'body.prompt_cache_key' is unsupported",),
+        {CHAT: {"prompt_cache_key": "k"}},
+        lambda body: "prompt_cache_key" in body,
     ),
     "store": (
         (
@@ -331,6 +349,20 @@ async def test_reasoning_that_another_server_signed_ends_no_session(kind: str, p
         assert "refused" not in await refused(server)
     assert [b"Hm." in one.body for one in up.posts] == [True, False, True, False]
     assert b"Hello" in up.posts[-1].body
+
+
+async def test_a_field_that_a_server_of_responses_refuses() -> None:
+    said = says("openai_responses", Text("ok"))
+
+    def script(asked: Asked) -> Answer:
+        detail = {"detail": "Unsupported parameter: prompt_cache_retention"}
+        return Answer([json.dumps(detail).encode()], 400) if "prompt_cache_retention" in asked.json else said(asked)
+
+    body = {**asking(RESPONSES, False), "prompt_cache_retention": "24h"}
+    async with gateway_before([script], backend={"kind": "openai_responses"}) as (server, up):
+        for _ in range(2):
+            assert (await post(server, body, path=RESPONSES)).status == 200
+    assert len(up.posts) == 3
 
 
 async def test_one_image_that_is_refused_teaches_nothing() -> None:

@@ -5,7 +5,7 @@ Rules:
 
 1. Only a refusal of the request itself counts (400, 422), and only if the message names the part. Another status counts
    if the message says that something is not supported, as routers and llama.cpp do: others are about a model or a path,
-   or pass. Chat templates, whose errors some engines send with 500, are the exception.
+   or pass. Chat templates, whose errors some engines send with 404 or 500, are the exception.
 2. Each concession is made once. If the server names the same part again, its error goes to the client.
 3. Limits are read from the server's message. Since a message may repeat the request, a number counts only if it is
    lower than the requested one, and a word only if it is a known one.
@@ -36,6 +36,7 @@ from ...model import (
     dataclass,
     replace,
 )
+from ...protocols.chat.extra_fields import with_signature
 from ...tolerances import EFFORT, MAX_TOKENS, REFUSED, TEMPERATURE, TOP_P
 from .base import Capabilities
 from .fit_history import Tell
@@ -117,12 +118,20 @@ def _sampled(name: str, refused: re.Pattern[str]) -> Field:
 
 
 def _unmodelled(name: str, refused: re.Pattern[str]) -> Field:
-    """Returns a field of Chat that says nothing about the answer's content."""
+    """Returns a field that says nothing about the answer's content."""
     return Field(
         refused,
-        lambda request: name in request.extra,
-        lambda request: replace(request, extra={key: one for key, one in request.extra.items() if key != name}),
+        lambda request: name in request.extra or any(name in fields for fields in request.protocol_fields.values()),
+        lambda request: replace(
+            request,
+            extra=_without_key(request.extra, name),
+            protocol_fields={scope: _without_key(fields, name) for scope, fields in request.protocol_fields.items()},
+        ),
     )
+
+
+def _without_key(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return {key: value for key, value in fields.items() if key != name}
 
 
 _FORMATS: Final = (
@@ -157,8 +166,16 @@ def _without_reasoning(request: ModelRequest) -> ModelRequest:
     return replace(request, messages=tuple(replace(one, parts=parts) for one, parts in kept if parts or not one.parts))
 
 
-def _has_calls(request: ModelRequest) -> bool:
-    return any(isinstance(part, ToolUse | ToolResult) for message in request.messages for part in message.parts)
+def _has_results(request: ModelRequest) -> bool:
+    return any(isinstance(part, ToolResult) for message in request.messages for part in message.parts)
+
+
+def _with_signed_call(message: Message) -> Message:
+    """Returns a message whose first call has a signature; Gemini wants none on those beside it."""
+    at = next((n for n, part in enumerate(message.parts) if isinstance(part, ToolUse)), None)
+    if at is None:
+        return message
+    return replace(message, parts=(*message.parts[:at], with_signature(message.parts[at]), *message.parts[at + 1 :]))
 
 
 def _without_demand(request: ModelRequest) -> ModelRequest:
@@ -210,6 +227,12 @@ FIELDS: Final[Mapping[str, Field]] = {
         title="reasoning that it did not sign",
         once=True,
     ),
+    "unsigned_calls": Field(
+        re.compile(r"\bmissing a .?thought_?signature\b", re.IGNORECASE),
+        _has_results,
+        lambda request: replace(request, messages=tuple(map(_with_signed_call, request.messages))),
+        title="calls without a signature",
+    ),
     "parallel_tool_calls": Field(
         re.compile(r"\bparallel_tool_calls\b"),
         lambda request: bool(request.tools),  # also true is sent, if the client says so
@@ -257,11 +280,6 @@ FIELDS: Final[Mapping[str, Field]] = {
         lambda request: replace(request, stream=True),
         title="request for a whole answer",
     ),
-    "call_ids": Field(
-        re.compile(r"\btool_?\s?call_?\s?ids?\b.{0,120}\blength of 9\b", re.IGNORECASE),
-        _has_calls,
-        lacks={"short_ids": True},
-    ),
     **{
         name: _unmodelled(
             name,
@@ -272,17 +290,17 @@ FIELDS: Final[Mapping[str, Field]] = {
             ),
         )
         for name in (
-            *("store", "metadata", "user", "prompt_cache_key", "prompt_cache_retention", "safety_identifier"),
-            *("service_tier", "verbosity", "prediction"),
+            *("store", "metadata", "user", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"),
+            *("safety_identifier", "service_tier", "verbosity", "prediction"),
         )
     },
 }
 """All fields that may be given up. `tool_choice` is refused only if it demands a call."""
 
 
-RoleRule = Literal["alternating", "late_system", "system", "developer", "user_after_tool"]
-"""Role rules of chat templates: no two messages of one role in a row, no system message after others, no system
-messages, no developer messages, no user message right after a result."""
+RoleRule = Literal["alternating", "late_system", "system", "developer", "user_after_tool", "short_ids"]
+"""Rules of chat templates: no two messages of one role in a row, no system message after others, no system messages, no
+developer messages, no user message right after a result, ids of calls with 9 letters and digits only (Mistral)."""
 
 ROLE_RULES: Final[tuple[RoleRule, ...]] = get_args(RoleRule)
 
@@ -294,7 +312,10 @@ _ROLES: Final[Mapping[RoleRule, re.Pattern[str]]] = {
     ),
     "developer": re.compile(r"\bdeveloper\b", re.IGNORECASE),
     "user_after_tool": re.compile(r"\brole .?user\b.{0,20}\bafter role .?tool\b", re.IGNORECASE),
+    "short_ids": re.compile(r"\btool call ids?\b.{0,80}\blength (?:of )?9\b", re.IGNORECASE),
 }
+_OF_TEMPLATE: Final = re.compile(r"\broles?\b|\bsystem (?:message|prompt)|\btool call ids?\b", re.IGNORECASE)
+"""Matches an error of a chat template that comes as 404 (mlx_lm)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +358,8 @@ def learn_concession(known: Concessions, fault: GatewayError, sent: ModelRequest
     if status not in _STATUSES or is_slip(fault):
         return None
     if status not in _REFUSALS and not _UNSUPPORTED.search(message):
-        return _learn_role(known, message, sent) if status == 500 else None
+        of_template = status == 500 or (status == 404 and _OF_TEMPLATE.search(message) is not None)
+        return _learn_role(known, message, sent) if of_template else None
     # Not compared with `known`: one of several concurrent requests may have taught it since this one was sent.
     if sent.tool_choice.names is not None and refuses_choice_form(fault):
         return replace(known, word_choice=True)
@@ -386,7 +408,7 @@ def _breaks(rule: RoleRule, messages: tuple[Message, ...]) -> bool:
             return len(roles) > 1
         case "late_system":
             return any(before != "system" and role == "system" for before, role in pairwise(roles))
-        case "user_after_tool":
+        case "user_after_tool" | "short_ids":
             return any(isinstance(part, ToolResult) for message in messages for part in message.parts)
         case _:
             return rule in roles
@@ -458,6 +480,8 @@ def reduced_capabilities(takes: Capabilities, given_up: Concessions) -> Capabili
         fields["developer_role"] = False
     if "user_after_tool" in given_up.roles:
         fields["user_after_tool"] = False
+    if "short_ids" in given_up.roles:
+        fields["short_ids"] = True
     for name in given_up.without:
         fields |= FIELDS[name].lacks
     if forms := takes.response_format & given_up.without:
