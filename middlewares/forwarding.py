@@ -133,8 +133,9 @@ class Forwarding(Middleware):
         await source.open()
         sent, own, same = requests.sent, requests.own, requests.same
         reply = Reply(source, streamed=asked.stream)
-        if reply.wire is not None and sent.stream is not asked.stream:
-            reply.wire.converts = True
+        formed = sent.response_format is asked.response_format or asked.response_format is None
+        if reply.wire is not None and not (formed and sent.stream is asked.stream):
+            reply.wire.converts = True  # also for a form that the server did not get: `output_format` checks the answer
         if not sent.sampling.stop and asked.sampling.stop:  # refused
             reply.map(StopStage(asked.sampling.stop, sent.size, choices=asked.sampling.n))
         sealed = route.sealed

@@ -172,10 +172,10 @@ def _has_results(request: ModelRequest) -> bool:
 
 def _with_signed_call(message: Message) -> Message:
     """Returns a message whose first call has a signature; Gemini wants none on those beside it."""
-    at = next((n for n, part in enumerate(message.parts) if isinstance(part, ToolUse)), None)
-    if at is None:
-        return message
-    return replace(message, parts=(*message.parts[:at], with_signature(message.parts[at]), *message.parts[at + 1 :]))
+    for at, part in enumerate(message.parts):
+        if isinstance(part, ToolUse):
+            return replace(message, parts=(*message.parts[:at], with_signature(part), *message.parts[at + 1 :]))
+    return message
 
 
 def _without_demand(request: ModelRequest) -> ModelRequest:
