@@ -300,6 +300,8 @@ class ServerSide(Protocol):
     usual: bytes = b""
     """Bytes that nearly every frame of an answer contains, and no frame of another kind. On the pass-through path only
     frames without them are inspected (`noise_of`, `shown`)."""
+    named_frames: bool = False
+    """True if strict clients read a frame only if it has the name of its event, which is its `type`."""
     any_frames: bool = False
     """True if the frames of a stream may be any JSON; else only objects."""
     items_in: str = ""

@@ -11,7 +11,7 @@ Rules:
    and one that is no JSON object, because clients fail on it. So does a last frame with nothing but calls without a
    name (R29.2); other calls are not read, because no tool is on offer.
 3. Frames that are neither answer nor error are left out. Frames that strict clients reject are repaired (R29.1): chunks
-   without a `delta`, missing blank lines, other spellings of `[DONE]`.
+   without a `delta`, missing blank lines or names of events, other spellings of `[DONE]`.
 4. Nothing is sent after the end.
 5. The first and the last frames with token counts are buffered and read at the end of the stream (R29.6).
 """
@@ -66,6 +66,8 @@ _DATA_LINE: Final = re.compile(rb"((?:^(?:\xef\xbb\xbf)?|(?<=[\r\n]))data[^\r\n]
 _DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
 _COUNTS: Final = re.compile(rb'"usage" ?: ?\{')
 _TAIL_BYTES: Final = 1024
+_NEVER: Final = b"\0"
+"""Bytes that no frame contains."""
 
 
 class Relay:
@@ -225,14 +227,17 @@ class Relay:
             if error is not None:
                 self.fault = error
                 return b""
+        if name is None and self._protocol.named_frames and (event := str(value.get("type"))).isidentifier():
+            frame = b"event: %b\n%b" % (event.encode(), frame)
+            self._usual = self._spaced = _NEVER  # the other frames will lack their names too
         if ends:
             self.ended, self.fault = True, None  # an error after the end does not count
             return frame
         shown = self._protocol.shown(value)
         if shown is value:
             return frame
-        event = b"" if name is None else b"event: %b\n" % name.encode()
-        return event + b"data: %b\n\n" % dump(shown)
+        head = b"" if name is None else b"event: %b\n" % name.encode()
+        return head + b"data: %b\n\n" % dump(shown)
 
     def _shown_done(self, frame: bytes, data: bytes, out: list[bytes]) -> bytes:
         """Returns `[DONE]` in the protocol's spelling, or the protocol's own end."""
