@@ -45,8 +45,11 @@ from .upstream_errors import is_slip, refuses_choice_form
 
 _REFUSALS: Final = frozenset({400, 422})
 _STATUSES: Final = _REFUSALS | {404, 413, 415, 500, 501}
-_UNSUPPORTED: Final = re.compile(r"(?:\bthat|\bnot|n't) support|\bunsupported\b", re.IGNORECASE)
-"""Matches a message that refuses a part of the request: OpenRouter finds no endpoints "that support" it (404)."""
+_UNSUPPORTED: Final = re.compile(
+    r"(?:\bthat|\bnot|n't|\bno \w+) support|\bunsupported\b|\bmissing data required\b", re.IGNORECASE
+)
+"""Matches a message that refuses a part of the request: OpenRouter finds no endpoints "that support" it (404), a model
+of Ollama is "missing data required" for it (500)."""
 _MISSING: Final = re.compile(
     r"\bnot? (?:be )?(?:found|exist|such)|n't exist|\bexpired\b|\bdownload|\bfetch|\bretriev|\btimed? ?out",
     re.IGNORECASE,
