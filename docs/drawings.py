@@ -56,7 +56,7 @@ ASKED: Final = (
 OUT: Final = (
     Step("toolwire.pipeline.sending.stream_sender", "sends the reply"),
     Step("toolwire.pipeline.paths.stream_paths", "chooses the stream path"),
-    Step("toolwire.upstream.servers.http", "gives the bytes of each read"),
+    Step("toolwire.upstream.servers.http_source", "gives the bytes of each read"),
     Step("toolwire.upstream.pool.first_content", "waits until the server has said something"),
     Step("toolwire.pipeline.paths.stream_paths", "takes the bytes"),
     Step("toolwire.protocols.chat.reader", "reads them as events"),

@@ -28,6 +28,8 @@ from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.exchange.route_seals import DROPPED, server_name
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.pipeline.transforms.sealing import Marking
+from toolwire.pipeline.transforms.stopping import StopStage
+from toolwire.prompting.prompt import with_form
 from toolwire.protocols.shared.call_ids import as_written
 from toolwire.protocols.shared.client_tools import is_client_tool
 from toolwire.protocols.shared.noise import KINDS, LEFT_OUT, NAMELESS, UNKNOWN_END
@@ -35,6 +37,7 @@ from toolwire.protocols.shared.opaque_reasoning import for_server
 from toolwire.protocols.shared.wire import dump_in_pieces
 from toolwire.record import AccessField, CounterSpec
 from toolwire.support.offload import is_large
+from toolwire.tolerances import REFUSED
 from toolwire.upstream.pool.attempts import Attempts, RetryWithLess
 from toolwire.upstream.pool.concession_retries import CombinedRetries, ConcessionRetries
 from toolwire.upstream.pool.constraint_retries import ConstraintRetries
@@ -44,12 +47,13 @@ from toolwire.upstream.servers.adapt import (
     adapt,
     has_client_tool,
     needs_changes,
+    needs_instructions,
     requestable,
     takes_usual_reasoning,
     with_limit_field,
 )
 from toolwire.upstream.servers.base import TokenCounter
-from toolwire.upstream.servers.concessions import NONE, Concessions
+from toolwire.upstream.servers.concessions import NONE, Concessions, reduced_capabilities
 from toolwire.upstream.servers.fit_media import fit_images
 from toolwire.upstream.servers.tokenizing import BY_SERVER
 from toolwire.upstream.servers.usage import Estimator
@@ -128,7 +132,12 @@ class Forwarding(Middleware):
         )
         await source.open()
         sent, own, same = requests.sent, requests.own, requests.same
-        reply = Reply(source, streamed=sent.stream)
+        reply = Reply(source, streamed=asked.stream)
+        formed = sent.response_format is asked.response_format or asked.response_format is None
+        if reply.wire is not None and not (formed and sent.stream is asked.stream):
+            reply.wire.converts = True  # also for a form that the server did not get: `output_format` checks the answer
+        if not sent.sampling.stop and asked.sampling.stop:  # refused
+            reply.map(StopStage(asked.sampling.stop, sent.size, choices=asked.sampling.n))
         sealed = route.sealed
         if wire is not None and wire.opaque_fields and (not same or (sealed is not None and sealed.several)):
             reply.map(
@@ -226,6 +235,12 @@ class _ServerRequests:
         exchange, backend = self._exchange, member.endpoint.backend
         if self._relaxation is not None and not self._relaxation.applies(member, sent.model):
             sent = replace(sent, constraint=None)
+        options = exchange.route.options
+        if given_up is not NONE and needs_instructions(
+            sent.response_format, reduced_capabilities(backend.capabilities, given_up)
+        ):
+            _report(exchange, REFUSED, "the model server takes no such response_format; the prompt describes it")
+            sent = with_form(sent, exchange.route.format_for(sent.model), options.prompt.placement)
         if Message in self._kinds and _any_message(sent, _has_part_fields):
             messages = for_server(sent.messages, name_of(member), sent.past)
             sent = sent if messages is sent.messages else replace(sent, messages=messages)
@@ -236,7 +251,7 @@ class _ServerRequests:
                 sent,
                 takes,
                 # If the client's own body would have been sent, all its valid parts are sent.
-                forward_unknown="all" if own else exchange.route.options.requests.forward_unknown,
+                forward_unknown="all" if own else options.requests.forward_unknown,
                 wire=wire,
                 late_system=client.system_anywhere or (wire is not None and wire.name == client.name),
                 own=own,

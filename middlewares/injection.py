@@ -34,8 +34,8 @@ from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.exchange.routing import Route
 from toolwire.pipeline.scanning.offered_tools import OfferedTools
 from toolwire.prompting.beside_template import policy_beside, shown_tools, templated
-from toolwire.prompting.placing import SYSTEM, placed
-from toolwire.prompting.prompt import content_key, form_sentence, reminder, segment
+from toolwire.prompting.placing import SYSTEM
+from toolwire.prompting.prompt import content_key, form_sentence, reminder, segment, with_form
 from toolwire.prompting.transcript import Flatten, guarded, inject
 from toolwire.scanner import reasoning_tags
 from toolwire.support.cache import BudgetedCache, CacheBudget, weight_of
@@ -457,6 +457,5 @@ def _with_form_in_prompt(exchange: Exchange, request: ModelRequest) -> ModelRequ
     if not needs_instructions(form, exchange.route.pool.capabilities):
         return _with_supported_form(exchange, request)
     route = exchange.route
-    words = form_sentence(form, route.format_for(request.model))
-    messages = placed(request.messages, words, route.options.prompt.placement)
-    return _with_supported_form(exchange, replace(request, messages=tuple(messages)))
+    described = with_form(request, route.format_for(request.model), route.options.prompt.placement)
+    return _with_supported_form(exchange, described)

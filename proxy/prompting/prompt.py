@@ -23,7 +23,8 @@ from ..formats.base import ToolFormat, call_form, escaping_for
 from ..formats.engine.longjson import compact
 from ..formats.engine.rendering import prompt_name, taught_description, with_groups
 from ..formats.engine.values import Escape
-from ..model import ModelRequest, ToolChoice, ToolSpec
+from ..model import ModelRequest, ToolChoice, ToolSpec, replace
+from .placing import Placement, placed
 
 PLACEHOLDERS: Final = ("tools", "policy", "format", "examples")
 """The placeholders that a template must contain, in braces."""
@@ -155,6 +156,13 @@ def form_sentence(form: Mapping[str, Any], tool_format: ToolFormat) -> str:
         "When you answer in text, the whole answer is one JSON value that fits this JSON Schema and nothing else, without a "
         f"Markdown fence:\n{shown}"
     )
+
+
+def with_form(request: ModelRequest, tool_format: ToolFormat, placement: Placement) -> ModelRequest:
+    """Returns the request with a sentence for its `response_format` in the prompt."""
+    assert request.response_format is not None
+    words = form_sentence(request.response_format, tool_format)
+    return replace(request, messages=tuple(placed(request.messages, words, placement)))
 
 
 def content_key(request: ModelRequest, *more: object) -> bytes:

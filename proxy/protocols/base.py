@@ -300,6 +300,8 @@ class ServerSide(Protocol):
     usual: bytes = b""
     """Bytes that nearly every frame of an answer contains, and no frame of another kind. On the pass-through path only
     frames without them are inspected (`noise_of`, `shown`)."""
+    named_frames: bool = False
+    """True if strict clients read a frame only if it has the name of its event, which is its `type`."""
     any_frames: bool = False
     """True if the frames of a stream may be any JSON; else only objects."""
     items_in: str = ""
@@ -414,9 +416,10 @@ class ServerSide(Protocol):
         that the answer is complete; None if the stream broke off, or possibly did."""
         return None
 
-    def missing_finish(self, tail: bytes) -> bytes:
-        """Returns the frame to send before the last one of a stream whose frames show no end (`missing_end`), because
-        strict clients need it; `tail` are the last bytes. Nothing by default."""
+    def missing_finish(self, tail: bytes, ends: bytes) -> bytes:
+        """Returns the frames to send before the last one of a stream in which an answer has no end, because strict
+        clients need it. `tail` are the last bytes, `ends` the frames that show an end (`missing_end`). Nothing by
+        default."""
         return b""
 
     def read_usage(self, usage: Any) -> Usage | None:

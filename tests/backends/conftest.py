@@ -15,7 +15,8 @@ from toolwire.registry import usual_server
 from toolwire.stream_grammar import check
 from toolwire.testing import Upstream
 from toolwire.upstream.client.wire_client import WireClient
-from toolwire.upstream.servers.http import HttpBackend, HttpSource
+from toolwire.upstream.servers.http import HttpBackend
+from toolwire.upstream.servers.http_source import HttpSource
 
 Connect = Callable[..., Awaitable[HttpBackend]]
 

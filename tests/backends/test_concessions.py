@@ -12,6 +12,7 @@ from toolwire.model import Image, Message, ModelRequest, OpaquePart, Reasoning, 
 from toolwire.upstream.servers.base import Capabilities
 from toolwire.upstream.servers.concessions import NONE, Concessions, learn_concession, reduced_capabilities
 
+ONE_IMAGE = Concessions(no_images=True, media_once=True)
 REQUEST = ModelRequest(
     "m",
     (Message("user", (Text("weather?"),)),),
@@ -66,6 +67,53 @@ def test_what_is_not_there_is_no_refusal_of_a_part(message: str) -> None:
 
 
 @every(
+    "message, status",
+    [
+        ("File file_1 not found", 400),
+        ("The file with id file_1 does not exist or has expired.", 400),
+        ("Error while downloading file. Upstream status code: 403.", 400),
+        ("Unable to fetch the image at the given URL", 400),
+        ("Failed to retrieve image_url: connection timed out", 422),
+        ("Internal error: worker 3 died (seed=1, temperature=0)", 500),
+        ("CUDA error in image encoder, file encoder.py", 500),
+        ("tool_choice worker crashed", 500),
+        ("Payload too large for file buffer", 413),
+    ],
+)
+def test_what_is_missing_or_passes_is_no_refusal_of_a_part(message: str, status: int) -> None:
+    """The client learns of it, and later requests keep the part."""
+    sent = replace(FULL, tools=REQUEST.tools, tool_choice=ToolChoice("required"))
+    assert learn_concession(NONE, refusal(message, status), sent) is None
+
+
+@every(
+    "message, refused",
+    [
+        (
+            "Invalid schema for response_format 'n': 'additionalProperties' is required to be false, 'x' is not permitted.",
+            False,
+        ),
+        (
+            "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.",
+            False,
+        ),
+        ("Failed to generate JSON. Please adjust your prompt.", False),
+        ("Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.", True),
+        ("response_format: unknown variant `json_schema`, expected `text` or `json_object`", True),
+        ("{'loc': ['body', 'response_format', 'type'], 'msg': \"Input should be 'text' or 'json_object'\"}", True),
+        ("Function calling with a response mime type: 'application/json' is unsupported", True),
+        ("json mode cannot be combined with tool/function calling", True),
+        ("property 'response_format' is unsupported", True),
+    ],
+)
+def test_a_format_is_refused_if_its_kind_is(message: str, refused: bool) -> None:
+    """A schema that is wrong is the client's mistake."""
+    sent = replace(REQUEST, response_format={"type": "json_schema", "json_schema": {"schema": {}}})
+    wanted = Concessions(without=frozenset({"json_schema"})) if refused else None
+    assert learn_concession(NONE, refusal(message), sent) == wanted
+
+
+@every(
     "message, conceded",
     [
         (
@@ -78,6 +126,12 @@ def test_what_is_not_there_is_no_refusal_of_a_part(message: str) -> None:
         ),
         ("The model gpt-5-2025-08-07 takes max_tokens between 1-8192", Concessions(most_tokens=8192)),
         ("This model doesn't support image input", Concessions(no_images=True)),
+        ("Fetching image URLs is not supported", Concessions(no_images=True)),
+        ("this model is missing data required for image input", Concessions(no_images=True)),
+        ("messages.0.content.0.image.source.base64: image exceeds 5 MB maximum", ONE_IMAGE),
+        ("Could not process image", ONE_IMAGE),
+        ("At most 1 image(s) may be provided in one request.", ONE_IMAGE),
+        ("At most 0 image(s) may be provided in one request.", Concessions(no_images=True)),
         ("The model server answered 400: could not reserve the context window", None),
         ("Missing `reasoning_content` field in the assistant message at message index 1.", None),
         ("Missing reasoning_content in the assistant message", None),
@@ -85,5 +139,5 @@ def test_what_is_not_there_is_no_refusal_of_a_part(message: str) -> None:
 )
 def test_what_a_message_names(message: str, conceded: Concessions | None) -> None:
     """Not the field that it advises, the date of a model, its status, and a field that it wants."""
-    for status in (400, 404) if "image" in message else (400,):
+    for status in (400, 404, 500) if "image" in message and ("support" in message or "required" in message) else (400,):
         assert learn_concession(NONE, refusal(message, status), FULL) == conceded

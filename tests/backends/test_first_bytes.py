@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from tests.backends.conftest import ask, bytes_of
 from tests.cases import every, examples
 from tests.strategies import split
-from toolwire.config import BackendConfig, LimitsConfig
+from toolwire.config import LimitsConfig
 from toolwire.folding import fold
 from toolwire.model import ModelReply
 from toolwire.registry import usual_server
 from toolwire.testing import chunk, frame
 from toolwire.upstream.client.connections import UpstreamAnswer
-from toolwire.upstream.servers.http import HttpBackend, HttpSource
+from toolwire.upstream.servers.http_source import HttpSource
+from toolwire.upstream.servers.private_data import NOTHING
 
 CHAT = usual_server()
 STREAM = frame(chunk({"content": "Hel"})) + frame(chunk({"content": "lo"}, "stop")) + frame("[DONE]")
@@ -53,6 +54,10 @@ class Parts:
         self._sink = sink
 
 
+def source_of(answer: Any, *, stream: bool) -> HttpSource:
+    return HttpSource(ask(stream=stream), cast("UpstreamAnswer", answer), CHAT, LimitsConfig(), NOTHING)
+
+
 async def read(source: HttpSource, way: str) -> ModelReply:
     match way:
         case "pump":
@@ -75,17 +80,15 @@ async def read(source: HttpSource, way: str) -> ModelReply:
     cuts=st.lists(st.integers(0, 130), max_size=4),
 )
 def test_law_first_bytes_tell_what_an_answer_is(way: str, body: bytes, kind: str, cuts: list[int]) -> None:
-    backend = HttpBackend("b", BackendConfig(url="http://127.0.0.1:9"), LimitsConfig(), CHAT)
     answer: Any = Parts(split(body, cuts), kind)
-    source = HttpSource(backend, ask(stream=way in ("pump", "batches")), cast("UpstreamAnswer", answer), CHAT)
+    source = source_of(answer, stream=way in ("pump", "batches"))
     assert asyncio.run(read(source, way)).text == "Hello"
 
 
 @every("cut", [1, 3, 4, 8, 20])
 def test_a_field_that_nobody_knows_begins_a_stream_too(cut: int) -> None:
     """Where the label says that it is one."""
-    backend = HttpBackend("b", BackendConfig(url="http://127.0.0.1:9"), LimitsConfig(), CHAT)
     for way in ("pump", "batches"):
         answer: Any = Parts(split(b"x-y: z\n\n" + STREAM, [cut]), "text/event-stream")
-        source = HttpSource(backend, ask(stream=True), cast("UpstreamAnswer", answer), CHAT)
+        source = source_of(answer, stream=True)
         assert asyncio.run(read(source, way)).text == "Hello"

@@ -45,7 +45,7 @@ def test_base_url(given: str, base: str) -> None:
     assert str(base_url(given, "/chat/completions")) == base
 
 
-@every("given", ["h:1", "ftp://h", "", "http://"])
+@every("given", ["h:1", "ftp://h", "", "http://", "http://a..b", f"http://{'a' * 64}.example:80/v1"])
 def test_what_is_no_url_is_refused(given: str) -> None:
     with pytest.raises(ValueError, match="URL"):
         base_url(given, "/chat/completions")

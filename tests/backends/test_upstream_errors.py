@@ -7,9 +7,12 @@ import pytest
 
 from tests.cases import every
 from toolwire.errors import BackendFault, ClientFault
+from toolwire.protocols.chat.reply import read_error
 from toolwire.protocols.shared import openai
+from toolwire.protocols.shared.server_errors import SLIP
+from toolwire.upstream.pool.server import is_failure
 from toolwire.upstream.servers.private_data import PrivateData
-from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean_text, read_refusal
+from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean_text, read_refusal, refuses_tools
 
 
 def said(message: str, **more: object) -> bytes:
@@ -44,6 +47,17 @@ def test_status_table(status: int, to: int, code: str, fault: type[Exception]) -
     if not 300 <= status < 400:
         assert "the reason" in error.message
     assert error.headers == ({"Retry-After": "7"} if status == 429 else {})
+
+
+SLIPPED = {"message": "Tool call validation failed: parameters for tool read did not match", "code": SLIP}
+
+
+@every("body", [said(**SLIPPED), said("Provider returned error", metadata={"raw": said(**SLIPPED).decode()})])
+def test_a_call_that_the_model_wrote_wrong_is_no_refusal(body: bytes) -> None:
+    """Another attempt may succeed, and the server takes tools."""
+    for error in (read_refusal(400, {}, body), read_error({**orjson.loads(body), "status_code": 400})):
+        assert error is not None
+        assert (error.status, error.transient, refuses_tools(error), is_failure(error)) == (502, True, False, False)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +132,13 @@ def test_context_length(body: bytes) -> None:
         (b'{"__type":"ValidationException","Message":"boom"}', "boom"),
         (said(said("boom").decode()), "boom"),
         (said('{"not": "an error"}'), '{"not": "an error"}'),
+        *(
+            (
+                said("Provider returned error", metadata={"raw": raw, "provider_name": "p"}),
+                f"Provider returned error{more}",
+            )
+            for raw, more in ((said("boom").decode(), ": boom"), ("boom", ": boom"), ("<html>", ""), (None, ""))
+        ),
         (said("[sic]"), "[sic]"),
         (b"data: " + said("boom") + b"\n\n", "boom"),
         (b"event: error\r\ndata: " + said("boom") + b"\r\n\r\ndata: [DONE]\r\n\r\n", "boom"),

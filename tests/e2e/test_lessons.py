@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -14,7 +15,7 @@ from tests.e2e.conftest import CHAT, gateway_before, post, serving, upstream_con
 from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, asking, said, says
 from tests.e2e.test_taught_together import PARSE, READ, TAUGHT, asks, bearer, no_objects
 from tests.e2e.test_tool_mode import NAMED
-from toolwire.model import ToolUse
+from toolwire.model import Text, ToolUse
 from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
@@ -101,6 +102,40 @@ def thoughtful(path: str) -> dict[str, Any]:
     return {"messages": [user, {**said, "reasoning_content": "Hm."}, user]}
 
 
+def called(path: str) -> dict[str, Any]:
+    """A conversation with a call, its result, and a user who speaks right after it."""
+    user, arguments, ident = {"role": "user", "content": "hi"}, '{"path": "a"}', "call_0123456789"
+    if path == RESPONSES:
+        call = {"type": "function_call", "call_id": ident, "name": "read", "arguments": arguments}
+        return {"input": [user, call, {"type": "function_call_output", "call_id": ident, "output": "x"}, user]}
+    if path == MESSAGES:
+        use = {"type": "tool_use", "id": ident, "name": "read", "input": {"path": "a"}}
+        result = {"type": "tool_result", "tool_use_id": ident, "content": "x"}
+        turn = {"role": "user", "content": [result, {"type": "text", "text": "hi"}]}
+        return {"messages": [user, {"role": "assistant", "content": [use]}, turn]}
+    call = {"id": ident, "type": "function", "function": {"name": "read", "arguments": arguments}}
+    result = {"role": "tool", "tool_call_id": ident, "content": "x"}
+    return {"messages": [user, {"role": "assistant", "content": None, "tool_calls": [call]}, result, user]}
+
+
+def ids_of(body: Any) -> set[str]:
+    """The ids of calls and results in a request of Chat, of which Mistral takes only those with nine signs."""
+    calls = {call["id"] for one in body["messages"] for call in one.get("tool_calls") or ()}
+    results = {one["tool_call_id"] for one in body["messages"] if one["role"] == "tool"}
+    assert calls == results
+    return calls
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+
+
+def formed(kind: str) -> dict[str, dict[str, Any]]:
+    """A demand for JSON, in the words of each client that has one."""
+    form = {"type": kind, "name": "n", "schema": SCHEMA} if kind == "json_schema" else {"type": kind}
+    chat = {"type": kind, "json_schema": {"name": "n", "schema": SCHEMA}} if kind == "json_schema" else form
+    return {CHAT: {"response_format": chat}, RESPONSES: {"text": {"format": form}}}
+
+
 Field = tuple[tuple[str, ...], dict[str, dict[str, Any]], Callable[[Any], bool]]
 FIELDS: dict[str, Field] = {
     "reasoning of earlier turns": (
@@ -153,6 +188,83 @@ FIELDS: dict[str, Field] = {
         {CHAT: {"max_completion_tokens": 7}},
         lambda body: body.get("max_tokens") != 7,
     ),
+    "stop": (
+        (
+            "Argument not supported on this model: stop",
+            "Unsupported parameter: 'stop' is not supported with this model.",
+        ),
+        {CHAT: {"stop": ["#"]}},
+        lambda body: "stop" in body,
+    ),
+    "json_schema": (
+        (
+            "This response_format type is unavailable now",
+            "This model does not support response format `json_schema`.",
+        ),
+        formed("json_schema"),
+        lambda body: body.get("response_format", {}).get("type") == "json_schema" or "additional" not in str(body),
+    ),
+    "json_object": (
+        ("'response_format.type' must be 'json_schema' or 'text'",),
+        formed("json_object"),
+        lambda body: body.get("response_format", {}).get("type") != "json_schema",
+    ),
+    "streams": (
+        (
+            "Your organization must be verified to stream this model.",
+            "This model doesn't support tool use in streaming mode.",
+            "Unsupported value: 'stream' does not support true with this model. Only the default (false) is supported.",
+        ),
+        {path: {} for path in CLIENTS},
+        lambda body: body.get("stream") is True,
+    ),
+    "whole answers": (
+        (
+            "Stream must be set to true",
+            "This model only support stream mode, please enable the stream parameter to access the model.",
+            "parameter.enable_thinking must be set to false for non-streaming calls",
+            "Requests with max_tokens > 4096 must have stream=true",
+        ),
+        {path: {"stream": False} for path in CLIENTS},
+        lambda body: body.get("stream") is not True,
+    ),
+    "ids of calls": (
+        (
+            "Tool call id was call_0123456789 but must be a-z, A-Z, 0-9, with a length of 9.",
+            "Tool call IDs should be alphanumeric strings with length 9!",
+        ),
+        {path: called(path) for path in CLIENTS},
+        lambda body: any(len(ident) != 9 or not ident.isalnum() for ident in ids_of(body)),
+    ),
+    "a user message after a result": (
+        ("Unexpected role 'user' after role 'tool'",),
+        {path: called(path) for path in CLIENTS},
+        lambda body: any((one["role"], other["role"]) == ("tool", "user") for one, other in pairwise(body["messages"])),
+    ),
+    "calls without a signature": (
+        (
+            "Function call is missing a thought_signature in functionCall parts. This is required for tools to work.",
+            "Unable to submit request because function call `default_api:read` in the 2. content block is missing a "
+            "`thought_signature`.",
+        ),
+        {path: called(path) for path in CLIENTS},
+        lambda body: '"google": {"thought_signature": "skip_' not in json.dumps(body["messages"][1]),
+    ),
+    "prompt_cache_key": (
+        ("body.prompt_cache_key: property 'body.prompt_cache_key' is unsupported",),
+        {CHAT: {"prompt_cache_key": "k"}},
+        lambda body: "prompt_cache_key" in body,
+    ),
+    "store": (
+        (
+            "property 'store' is unsupported",
+            "Extra inputs are not permitted, field: 'store', value: False",
+            '{"detail":[{"type":"extra_forbidden","loc":["body","store"],"msg":"Extra inputs are not permitted"}]}',
+        ),
+        {CHAT: {"store": False}},
+        lambda body: "store" in body,
+    ),
+    "user": (("Unknown parameter: 'user'.",), {CHAT: {"user": "u"}}, lambda body: "user" in body),
     "presence_penalty": (
         ("Argument not supported on this model: presencePenalty",),
         {CHAT: {"presence_penalty": 0.5}},
@@ -191,7 +303,7 @@ async def test_fields_that_a_service_refuses(name: str, path: str) -> None:
                 answer = await post(server, body, path=path)
                 alone = name == "parallel_tool_calls" and path != CHAT
                 calls = [("read", {"path": str(at)}) for at in range(1 if alone else 2)]
-                assert said(path, answer, True)[1] == calls, answer.body
+                assert said(path, answer, body["stream"])[1] == calls, answer.body
         assert [has_it(one.json) for one in up.posts] == [True, False, False], word
 
 
@@ -214,6 +326,56 @@ async def test_two_keys_teach_the_third(kind: str) -> None:
     assert sent == [[True, False], [False], [True, False], [False]]
     assert shown == ["some", "some", "all", "all"]
     assert overview["refused"]["m"][kind] == "all"
+
+
+@every(
+    "kind, path, words",
+    [
+        ("anthropic_messages", MESSAGES, "messages.1.content.0: Invalid `signature` in `thinking` block"),
+        ("openai_responses", RESPONSES, "The encrypted content gAAA could not be verified."),
+    ],
+)
+async def test_reasoning_that_another_server_signed_ends_no_session(kind: str, path: str, words: str) -> None:
+    """A client that goes on with another server sends it along. What this server signs itself is sent the next time."""
+    said = says(kind, Text("ok"))
+
+    def script(asked: Asked) -> Answer:
+        return Refuse(400, words) if b"Hm." in asked.body else said(asked)
+
+    body = {**asking(path, False), **thoughtful(path)}
+    async with gateway_before([script], backend={"kind": kind}) as (server, up):
+        for _ in range(2):
+            assert (await post(server, body, path=path)).status == 200
+        assert "refused" not in await refused(server)
+    assert [b"Hm." in one.body for one in up.posts] == [True, False, True, False]
+    assert b"Hello" in up.posts[-1].body
+
+
+async def test_a_field_that_a_server_of_responses_refuses() -> None:
+    said = says("openai_responses", Text("ok"))
+
+    def script(asked: Asked) -> Answer:
+        detail = {"detail": "Unsupported parameter: prompt_cache_retention"}
+        return Answer([json.dumps(detail).encode()], 400) if "prompt_cache_retention" in asked.json else said(asked)
+
+    body = {**asking(RESPONSES, False), "prompt_cache_retention": "24h"}
+    async with gateway_before([script], backend={"kind": "openai_responses"}) as (server, up):
+        for _ in range(2):
+            assert (await post(server, body, path=RESPONSES)).status == 200
+    assert len(up.posts) == 3
+
+
+async def test_one_image_that_is_refused_teaches_nothing() -> None:
+    """The request is answered without it, and the next one has its image."""
+
+    def script(asked: Asked) -> Answer:
+        return Refuse(400, "Could not process image") if b"image_url" in asked.body else Say("ok")(asked)
+
+    async with gateway_before([script], backend={"preset": "generic"}) as (server, up):
+        for _ in range(2):
+            assert (await post(server, {"model": "m", **PICTURE})).status == 200
+        assert "refused" not in await refused(server)
+    assert [b"image_url" in one.body for one in up.posts] == [True, False, True, False]
 
 
 async def test_what_is_refused_in_any_case_teaches_nothing() -> None:

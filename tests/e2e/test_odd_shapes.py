@@ -124,6 +124,10 @@ CHAT_SHAPES: dict[str, tuple[Any, Any]] = {
     "the old field as well": (chat(calling(of(id="x", name="read", arguments=READ_A), function_call={"name": "read", "arguments": READ_A})), [A]),
     "a message for a delta": ([frame({**whole_chat(of(id="x", name="read", arguments=READ_A))})], [A]),
     "another label": (Answer(chat(calling(of(id="x", name="read", arguments=READ_A))), headers=JSON), [A]),
+    "an end, and the connection is cut": (
+        Answer(chat(calling(of(id="x", name="read", arguments=READ_A)), done=False), headers=SSE, cut=True), [A],
+    ),
+    "half a call, and the connection is cut": (Answer(chat(calling(NAME), end=None, done=False), headers=SSE, cut=True), "closed"),
     "no label": (Answer(chat(calling(of(id="x", name="read", arguments=READ_A)))), [A]),
     "a whole answer": (whole_chat({"id": "x", "function": {"name": "read", "arguments": READ_A}}), [A]),
     "whole: an object, no id": (whole_chat({"function": {"name": "read", "arguments": {"path": "a"}}}), [A]),
@@ -258,6 +262,9 @@ MESSAGES_SHAPES: dict[str, tuple[Any, Any]] = {
     "no name": (message(start(0, name=""), pieces(0, READ_A), stop(0)), INVALID),
     "no name beside a call": (message(start(0, name=None), pieces(0, READ_B), stop(0), start(1, id="b"), pieces(1, READ_A), stop(1)), [A]),
     "Chat's end": ([*message(start(0), pieces(0, READ_A), stop(0))[:-1], frame("[DONE]")], [A]),
+    "an end, and the connection is cut": (
+        Answer(message(start(0), pieces(0, READ_A), stop(0))[:-1], headers=SSE, cut=True), [A],
+    ),
     "pieces of nothing": (message(pieces(3, READ_B), start(0), pieces(0, READ_A), stop(0)), [A]),
     "a name, and no reason": (message(start(0), end=None), INSIDE),
     "a whole answer": (whole_message(USE), [A]),

@@ -10,7 +10,7 @@ import pytest
 from tests.cases import every
 from tests.e2e.conftest import CHAT, USER, function, gateway_before, post
 from tests.e2e.meaning import RESPONSES, said
-from toolwire.testing import Say
+from toolwire.testing import Answer, Asked, Refuse, Say
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 FORM = {"name": "number", "schema": SCHEMA, "strict": True}
@@ -55,6 +55,22 @@ async def test_what_comes_is_checked(text: str, more: dict[str, Any], fits: bool
         assert whole.json()["error"]["code"] == "output_format_not_satisfied"
         assert whole.headers["x-should-retry"] == "false"
         assert "output_format_not_satisfied" in terminal["response"]["error"]["message"]
+
+
+@every("text, fits", [('{"n": 1}', True), ("no", False)])
+async def test_a_form_that_the_server_refused_is_checked(text: str, fits: bool) -> None:
+    """Also if client and server speak one protocol."""
+
+    def script(asked: Asked) -> Answer:
+        refusal = Refuse(400, "This model does not support response format `json_schema`.")
+        return refusal if "json_schema" in str(asked.json.get("response_format")) else Say(text)(asked)
+
+    async with gateway_before([script], **ERROR) as (server, up):
+        for stream in (False, True):
+            answer = await post(server, {**BODIES[CHAT], "stream": stream}, path=CHAT)
+            assert (b"output_format_not_satisfied" in answer.body) is not fits
+    assert up.posts[-1].json["response_format"] == {"type": "json_object"}
+    assert orjson.dumps(SCHEMA).decode() in up.posts[-1].json["messages"][0]["content"]
 
 
 async def test_by_default_a_miss_is_only_noticed(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from tests.e2e.meaning import says
 from tests.e2e.speaking import JSON, SSE, speaking
 from toolwire.model import ModelReply, ReplyChoice, Text
 from toolwire.protocols.chat.protocol import ChatProtocol
-from toolwire.testing import Answer, Asked, Say
+from toolwire.testing import Answer, Asked, Refuse, Say
 
 both = every("stream", [False, True])
 FOUR = ["#1", "#2", "#3", "#4"]
@@ -43,6 +43,19 @@ async def test_what_the_server_cannot_take_the_gateway_applies(takes: int, split
     sent = up.posts[0].json.get("stop") or []
     assert sent == FOUR[:takes]
     assert b"#4" not in answer.body
+
+
+@both
+async def test_what_the_server_refuses_the_gateway_applies(stream: bool) -> None:
+    def script(asked: Asked) -> Answer:
+        refusal = Refuse(400, "Argument not supported on this model: stop")
+        return refusal if "stop" in asked.json else Say("One, two #4", " three")(asked)
+
+    async with gateway_before([script]) as (server, up):
+        for _ in range(2):
+            answer = await post(server, {"messages": USER, "stop": FOUR, "stream": stream})
+            assert text_of(answer, stream) == ("One, two ", "stop")
+    assert len(up.posts) == 3
 
 
 async def test_a_server_that_takes_them_all_gets_the_clients_bytes() -> None:

@@ -242,6 +242,10 @@ CALLS: list[tuple[Name, Any, Any]] = [
     ("apply_patch", CREATED, CREATED),
     ("apply_patch", patch("delete_file", "a", ""), patch("delete_file", "a")),
     ("apply_patch", {"type": "move", "path": 1}, patch("update_file", "", "")),
+    ("apply_patch", {"operation": CREATED}, CREATED),
+    ("shell", {"action": {"type": "exec", **LIMITED}}, LIMITED),
+    ("local_shell", {"action": executed(["ls"], {})}, executed(["ls"], {})),
+    ("computer_use_preview", {"action": CLICK}, CLICK),
     ("computer", {"actions": ACTIONS}, ACTIONS),
     ("computer", {"actions": [{"type": "click", "x": 1.0, "y": 2}, {"type": "hop"}, 1]}, [CLICK]),
     *(

@@ -167,6 +167,31 @@ def test_tools_of_a_namespace_are_tools_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
+    ("choice", "left"),
+    [
+        ({"type": "function", "name": "stop", "namespace": "b"}, ["b.stop", "b.say", "a.say"]),
+        ({"type": "function", "name": "stop"}, ["a.stop", "b.stop", "b.say", "a.say"]),
+        ({"type": "function", "name": "stop", "namespace": "c"}, ["a.stop", "b.stop", "b.say", "a.say"]),
+        ({"type": "namespace", "name": "a"}, ["a.stop", "a.say"]),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "namespace", "name": "b"}]}, ["b.stop", "b.say"]),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "say", "namespace": "a"}]},
+            ["a.stop", "b.stop", "a.say"],
+        ),
+    ],
+)
+def test_a_choice_means_the_tool_of_its_namespace(choice: Any, left: list[str]) -> None:
+    def group(name: str, *inner: str) -> dict[str, Any]:
+        return {"type": "namespace", "name": name, "tools": [{"type": "function", "name": one} for one in inner]}
+
+    offer = [group("a", "stop"), group("b", "stop", "say"), group("a", "say")]
+    got = request({"model": "m", "input": "hi", "tools": offer, "tool_choice": choice})
+    assert [f"{tool.namespace}.{tool.name}" for tool in got.tools] == sorted(
+        left, key=["a.stop", "b.stop", "b.say", "a.say"].index
+    )
+
+
+@pytest.mark.parametrize(
     "kind",
     ["web_search", "file_search", "mcp", "computer_use", "tool_search", "image_generation", "new"],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,9 +26,11 @@ COMMENT = b": hello\n\n"
 CUTS = st.lists(st.integers(0, 100_000), max_size=8)
 
 
-def relayed(data: bytes, cuts: list[int] | None = None, protocol: ServerSide | None = None) -> tuple[bytes, Relay]:
+def relayed(
+    data: bytes, cuts: list[int] | None = None, protocol: ServerSide | None = None, choices: int = 1
+) -> tuple[bytes, Relay]:
     """What goes out of these bytes, read in these pieces, the end included."""
-    relay = Relay(protocol or ChatProtocol(), frame_bytes=4096 if protocol is None else 1 << 16)
+    relay = Relay(protocol or ChatProtocol(), frame_bytes=4096 if protocol is None else 1 << 16, choices=choices)
     out = b""
     for piece in split(data, cuts or []):
         out += relay.feed(piece)
@@ -104,6 +107,20 @@ def test_a_finish_reason_that_never_came_is_added(before: bytes, cuts: list[int]
     assert relayed(calls + DONE, cuts)[0] == calls + frame(chunk({}, "tool_calls")) + DONE
     counted = before + frame({**chunk({"content": "x"}), "usage": {"prompt_tokens": 9}})
     assert relayed(counted + DONE, cuts)[0] == counted + LAST + DONE
+    long = before + frame(chunk({"content": "x" * 2000}))
+    assert relayed(long + DONE, cuts)[0] == long + LAST + DONE
+
+
+@every("ended", [(), (0,), (1,), (2, 0), (0, 1, 2)])
+@given(cuts=CUTS)
+def test_a_finish_reason_is_added_for_each_of_several_answers(ended: tuple[int, ...], cuts: list[int]) -> None:
+    def of(index: int, *said: Any) -> bytes:
+        return frame({**chunk(*said), "choices": [{**chunk(*said)["choices"][0], "index": index}]})
+
+    stream = b"".join([of(index, {"content": "a"}) for index in range(3)] + [of(at, {}, "stop") for at in ended])
+    added = b"".join(of(index, {}, "stop") for index in range(3) if index not in ended)
+    out, relay = relayed(stream + DONE, cuts, choices=3)
+    assert (out, relay.fault) == (stream + added + DONE, None)
 
 
 @every("end", [b"data: [DONE]", b"data: [DONE]\n", b""])

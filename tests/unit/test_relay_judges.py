@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import orjson
 from hypothesis import given
 
@@ -77,6 +79,14 @@ def test_another_protocols_end_is_replaced_if_the_answer_is_complete(protocol: S
     else:
         assert relay.fault is not None
         assert relay.fault.code == "upstream_disconnected"
+
+
+@given(cuts=CUTS)
+def test_names_of_events_are_added_where_strict_clients_need_them(cuts: list[int]) -> None:
+    golden = (GOLDEN / "messages-all-kinds.sse").read_bytes()
+    bare = re.sub(rb"^event: .*\n", b"", golden, flags=re.MULTILINE)
+    out, relay = relayed(bare, cuts, MessagesProtocol())
+    assert (out, relay.fault, relay.ended) == (golden, None, True)
 
 
 def test_a_passed_path_may_send_any_json() -> None:

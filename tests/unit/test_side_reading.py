@@ -28,6 +28,7 @@ from toolwire.protocols.chat.writer import ChatWriter
 from toolwire.protocols.streams import WriteOptions
 from toolwire.registry import registries
 from toolwire.testing import Answer, Asked, Script, Upstream, chunk, frame
+from toolwire.upstream.client.connections import disconnected
 
 FRAME_BYTES = 4096
 WRITE = WriteOptions(request=ModelRequest("m", (Message("user", (Text("hi"),)),)), created=1)
@@ -90,9 +91,11 @@ USAGE = frame({**chunk({}), "choices": [], "usage": {"prompt_tokens": 7, "comple
         [TEXT, frame(chunk({}, "stop")), USAGE],
     ],
 )
-async def test_the_end_waits_for_who_looks_on(pieces: list[bytes]) -> None:
+@every("cut", [False, True])
+async def test_the_end_waits_for_who_looks_on(pieces: list[bytes], cut: bool) -> None:
+    """Also if the connection broke off behind it."""
     seen = Seen()
-    before, after = await passed(pieces, seen)
+    before, after = await passed(pieces, seen, disconnected() if cut else None)
     assert DONE not in before
     assert after.endswith(DONE)
     assert before + after == b"".join(pieces) + (b"" if DONE in pieces[-1] else DONE)
@@ -106,7 +109,7 @@ async def test_the_end_waits_for_who_looks_on(pieces: list[bytes]) -> None:
 async def test_a_fault_is_seen_once(broken: bool) -> None:
     seen = Seen()
     error = frame({"error": {"message": "no memory"}})
-    fault = BackendFault("reset", code="upstream_disconnected") if broken else None
+    fault = disconnected() if broken else None
     before, after = await passed([TEXT] if broken else [TEXT, error], seen, fault)
     assert before == TEXT
     assert b'"error"' in after

@@ -11,7 +11,7 @@ Rules:
    and one that is no JSON object, because clients fail on it. So does a last frame with nothing but calls without a
    name (R29.2); other calls are not read, because no tool is on offer.
 3. Frames that are neither answer nor error are left out. Frames that strict clients reject are repaired (R29.1): chunks
-   without a `delta`, missing blank lines, other spellings of `[DONE]`.
+   without a `delta`, missing blank lines or names of events, other spellings of `[DONE]`.
 4. Nothing is sent after the end.
 5. The first and the last frames with token counts are buffered and read at the end of the stream (R29.6).
 """
@@ -66,13 +66,16 @@ _DATA_LINE: Final = re.compile(rb"((?:^(?:\xef\xbb\xbf)?|(?<=[\r\n]))data[^\r\n]
 _DATA: Final = re.compile(rb"(?:^|[\r\n])data:")
 _COUNTS: Final = re.compile(rb'"usage" ?: ?\{')
 _TAIL_BYTES: Final = 1024
+_NEVER: Final = b"\0"
+"""Bytes that no frame contains."""
 
 
 class Relay:
     """One stream of a server that speaks `protocol`.
 
     `has_sent`: a frame with data was sent. `ended`: the end marker was sent. `fault`: the reason why nothing more is
-    sent. A frame of more than `frame_bytes` is a fault. `renaming` replaces the model's name for the client.
+    sent. A frame of more than `frame_bytes` is a fault. `renaming` replaces the model's name for the client. `choices`:
+    the number of answers that were requested.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Relay:
         private: PrivateData = NOTHING,
         renaming: Renaming | None = None,
         note: Note = ignore_note,
+        choices: int = 1,
     ) -> None:
         self.has_sent = False
         self.ended = False
@@ -103,7 +107,8 @@ class Relay:
         self._limit = frame_bytes
         self._rest = bytearray()
         self._tail = b""
-        self._finished = False  # True once a frame showed the end of the answer
+        self._choices = choices
+        self._finished: tuple[bytes, ...] = ()  # frames that showed the end of an answer
 
     def feed(self, data: bytes) -> bytes:
         """Takes the next bytes, cut anywhere, and returns the complete frames that can be sent, up to an error or the
@@ -122,7 +127,8 @@ class Relay:
         if not self.has_sent and self._is_error_alone(data):
             return b""
         if data:
-            self._tail = (self._tail + data)[-_TAIL_BYTES:]
+            # a long read is kept whole: its last frame may be longer than a tail
+            self._tail = data if len(data) > _TAIL_BYTES else (self._tail + data)[-_TAIL_BYTES:]
             self.has_sent = self.has_sent or _DATA.search(data) is not None
             if self._renaming is not None:
                 data = self._renaming.frames(data)
@@ -162,7 +168,8 @@ class Relay:
             shown = self._shown(frame, out) if self._is_suspicious(frame) else frame
             if shown:
                 out.append(shown)
-                self._finished = self._finished or self._protocol.missing_end(shown) is not None
+                if len(self._finished) < self._choices and self._protocol.missing_end(shown) is not None:
+                    self._finished = (*self._finished, shown)
                 if shown.find(b'"usage"') >= 0 and _COUNTS.search(shown) is not None:
                     self.counts = (*self.counts[:1], shown)
             if self.ended or self.fault is not before:
@@ -220,14 +227,17 @@ class Relay:
             if error is not None:
                 self.fault = error
                 return b""
+        if name is None and self._protocol.named_frames and (event := str(value.get("type"))).isidentifier():
+            frame = b"event: %b\n%b" % (event.encode(), frame)
+            self._usual = self._spaced = _NEVER  # the other frames will lack their names too
         if ends:
             self.ended, self.fault = True, None  # an error after the end does not count
             return frame
         shown = self._protocol.shown(value)
         if shown is value:
             return frame
-        event = b"" if name is None else b"event: %b\n" % name.encode()
-        return event + b"data: %b\n\n" % dump(shown)
+        head = b"" if name is None else b"event: %b\n" % name.encode()
+        return head + b"data: %b\n\n" % dump(shown)
 
     def _shown_done(self, frame: bytes, data: bytes, out: list[bytes]) -> bytes:
         """Returns `[DONE]` in the protocol's spelling, or the protocol's own end."""
@@ -236,8 +246,8 @@ class Relay:
         if not self.has_sent and not any(map(_DATA.search, out)):
             self.fault = empty_answer_fault()
             return b""
-        if not self._finished:
-            out.append(self._protocol.missing_finish(b"".join((self._tail, *out))[-_TAIL_BYTES:]))
+        if len(self._finished) < self._choices:
+            out.append(self._protocol.missing_finish(b"".join((self._tail, *out)), b"".join(self._finished)))
         self.ended, self.fault = True, None
         return frame if data.strip() in self._marks else b"data: %b\n\n" % self._marks[0]
 

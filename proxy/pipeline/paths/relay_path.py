@@ -8,6 +8,7 @@ Rules:
 2. The frames of the end wait until the watching stages have processed the last event.
 3. A watching stage may end the answer with an exception. The client gets the error and nothing else of that read.
 4. A large frame is read in a thread.
+5. An answer whose end was seen is complete, however its connection ended.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ...events import Event, Fault, Finish, Start
 from ...model import Usage
 from ...protocols.streams import StreamReader, StreamWriter
 from ...support.offload import in_thread
+from ...upstream.client.connections import is_cut
 from ..answers.stage_chain import StageChain
 from .relay import Relay
 from .stream_path import StreamPath
@@ -137,7 +139,7 @@ class RelayPath(StreamPath):
     def _read_end(self, error: GatewayError | None) -> tuple[bytes, list[Event], list[Event]]:
         """Returns the remaining bytes to send, the events in them, and the events of the end. May be called in a
         thread."""
-        out = b"" if error is not None else self._relay.finish()
+        out = self._relay.finish() if error is None or is_cut(error) else b""
         side = self._side
         if side is None:
             return out, [], []

@@ -27,6 +27,7 @@ from ...fastparse import CallScanner, ChunkGate
 from ...protocols.shared.numbers import choices_of
 from ...protocols.streams import ProseReader, StreamReader, StreamWriter, TextWriter
 from ...support.offload import OFFLOAD_BYTES, in_thread
+from ...upstream.client.connections import is_cut
 from ...upstream.servers.base import WireSource
 from ...upstream.servers.leak_detection import leak_detector
 from ...upstream.servers.private_data import NOTHING, PrivateData
@@ -56,7 +57,8 @@ def choose(exchange: Exchange, reply: Reply) -> tuple[StreamPath, WireSource | N
     frame_bytes = exchange.route.limits.frame_bytes
     choices = choices_of(exchange.request.sampling.n)
     if relays:
-        relay, side = Relay(source.protocol, frame_bytes, source.private, reply.renaming, source.note), None
+        relay = Relay(source.protocol, frame_bytes, source.private, reply.renaming, source.note, choices)
+        side = None
         if chain.stages:
             side = SideReader(source.protocol.reader(frame_bytes=frame_bytes, choices=choices), chain)
         return RelayPath(relay, writer, side, lambda usage: note_usage(exchange, usage, None)), source
@@ -158,12 +160,15 @@ class Transcode(StreamPath):
         return out
 
     def finish(self, error: GatewayError | None = None) -> bytes:
-        if error is not None:
-            return self.take([Fault(error)])
-        if self._unread > OFFLOAD_BYTES:
+        if error is None and self._unread > OFFLOAD_BYTES:
             self._ends = True
             return b""
-        return self._ended([] if self._reader is None else self._reader.finish())
+        events: list[Event] = []
+        if self._reader is not None and (error is None or is_cut(error)):
+            events = self._reader.finish()
+        if error is None or (events and isinstance(events[-1], Finish)):
+            return self._ended(events)
+        return self.take([Fault(error)])
 
     def _ended(self, events: list[Event]) -> bytes:
         """Takes the last events of the server and returns the bytes to send. A missing end becomes an error."""

@@ -47,22 +47,35 @@ def missing_end(tail: bytes) -> bytes | None:
     return b"data: [DONE]\n\n" if _FINISHED.search(tail) is not None else None
 
 
-def missing_finish(tail: bytes) -> bytes:
-    """Returns a chunk with a finish reason and the head of the last chunk in `tail` that has choices; nothing if none
-    has."""
-    for _, data in reversed(SseFramer(len(tail)).feed(tail)):
+def missing_finish(tail: bytes, ends: bytes) -> bytes:
+    """Returns a chunk with a finish reason for each choice in `tail` that has none in `ends`. It has the head of the
+    choice's last chunk."""
+    ended = {choice.get("index") for _, choice in _choices_in(ends) if choice.get("finish_reason")}
+    out: dict[Any, bytes] = {}
+    for chunk, choice in reversed(_choices_in(tail)):
+        index = choice.get("index", 0)
+        if index not in ended and index not in out:
+            said = choice.get("delta")
+            reason = "tool_calls" if isinstance(said, dict) and said.get("tool_calls") else "stop"
+            end = {"index": index, "delta": {}, "logprobs": None, "finish_reason": reason}
+            head = {key: value for key, value in chunk.items() if key != "usage"}  # those counts were sent
+            out[index] = b"data: %b\n\n" % dump({**head, "choices": [end]})
+    return b"".join(reversed(out.values()))
+
+
+def _choices_in(frames: bytes) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Returns the choices in whole frames, each with its chunk. Other data is left out."""
+    found = []
+    for _, data in SseFramer(len(frames)).feed(frames):
         try:
             chunk = load(data)
         except ValueError:
             continue
         choices = chunk.get("choices") if isinstance(chunk, dict) else None
-        if choices and isinstance(choices, list) and isinstance(choice := choices[0], dict):
-            said = choice.get("delta")
-            reason = "tool_calls" if isinstance(said, dict) and said.get("tool_calls") else "stop"
-            end = {"index": choice.get("index", 0), "delta": {}, "logprobs": None, "finish_reason": reason}
-            chunk.pop("usage", None)  # those counts were sent
-            return b"data: %b\n\n" % dump({**chunk, "choices": [end]})
-    return b""
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict) and isinstance(choice.get("index", 0), int):
+                found.append((chunk, choice))
+    return found
 
 
 def is_silent(name: str | None, value: Mapping[str, Any]) -> bool:

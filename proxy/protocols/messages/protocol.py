@@ -61,6 +61,7 @@ class MessagesProtocol(ClientSide, ServerSide):
     count_path = "/messages/count_tokens"
     end_marks = (b"message_stop",)
     usual = b'"type":"content_block_'
+    named_frames = True
     items_in = "content"
     marks_failed_results = True
     model_in = "message"

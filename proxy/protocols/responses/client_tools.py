@@ -326,6 +326,8 @@ FORMS: Final[Mapping[str, Form]] = {
     "computer_call": Form(frozenset({"action", "actions"}), _write_computer, _read_computer),
 }
 """The forms of calls by the types of their items."""
+_NESTS: Final = frozenset({"action", "operation"})
+"""Fields of items that no tool has as an argument."""
 KEPT_FIELDS: Final = frozenset(
     {ITEM_TYPE, "environment", "pending_safety_checks", "acknowledged_safety_checks", "execution", "caller"}
     | {"created_by", "output", "max_output_length", "status", "id"}
@@ -373,8 +375,11 @@ def read_client_call(item: Object, call_id: str | None = None) -> ToolUse | None
 
 
 def call_fields(use: ToolUse, kind: str) -> dict[str, Any]:
-    """Returns the fields with a call's arguments, for an item of this type."""
-    return FORMS[kind].write(_loaded(use.arguments))
+    """Returns the fields with a call's arguments, for an item of this type. They may be nested in its field, as models
+    know them from the item."""
+    form, arguments = FORMS[kind], _loaded(use.arguments)
+    nested = (_object(arguments.get(name)) for name in form.fields & _NESTS)
+    return form.write(next(filter(None, nested), arguments))
 
 
 def _loaded(arguments: str) -> Object:

@@ -101,7 +101,7 @@ def read_request(body: Mapping[str, Any], raw: bytes) -> ModelRequest:
     if tools is None:
         listed = body["tools"]
         tools = new_set(listed, "responses", not_deferred(with_distinct_names(_read_tools(listed, "tools", EMPTY))))
-    tools = _with_carried(tools, body.get("input"))
+    tools = _without_namesakes(_with_carried(tools, body.get("input")), body.get("tool_choice"))
     settings = _settings(body)
     top_k = body.get("top_k")
     stream = body.get("stream") is True
@@ -218,7 +218,7 @@ def with_earlier_inputs(request: ModelRequest, body: Mapping[str, Any], earlier:
         sampling = replace(request.sampling, reasoning_effort=settings["effort"])
         request = replace(request, sampling=sampling, response_format=_read_format(settings["format"]))
     own = not_deferred(_read_tools(body.get("tools") or (), "tools", EMPTY))
-    tools = _with_carried(ToolSet(own), body.get("input"), earlier)
+    tools = _without_namesakes(_with_carried(ToolSet(own), body.get("input"), earlier), body.get("tool_choice"))
     return replace(request, tools=tools, tool_choice=_read_choice(body.get("tool_choice"), tools))
 
 
@@ -336,6 +336,27 @@ def _allowed(allowed: Iterable[Any], choice: Any, tools: tuple[ToolSpec, ...]) -
             yield from _members(name, tools)
         elif isinstance(kind := tool.get("type"), str) and (own := chosen_tool(kind, tools)) in types:
             yield own  # the gateway never offers hosted tools, so there is nothing to allow
+
+
+def _without_namesakes(tools: tuple[ToolSpec, ...], choice: Any) -> tuple[ToolSpec, ...]:
+    """Returns `tools` without those that share only the name with a tool in `choice`, which says another namespace. A
+    `ToolChoice` has names only."""
+    if not isinstance(choice, Mapping):
+        return tools
+    inner = choice.get("allowed_tools")
+    listed = (inner if isinstance(inner, Mapping) else choice).get("tools")
+    meant: dict[str, set[Any]] = {}
+    for one in listed if isinstance(listed, list) else (choice,):
+        if isinstance(one, Mapping) and (name := _chosen(one)) is not None:
+            group = name if one.get("type") == "namespace" else one.get("namespace")
+            for member in _members(name, tools) if one.get("type") == "namespace" else (name,):
+                meant.setdefault(member, set()).add(group)
+    groups = {name: meant[name] for name in meant if None not in meant[name]}
+    named = [tool for tool in tools if tool.name in groups]
+    others = {id(tool) for tool in named if tool.namespace not in groups[tool.name]}
+    if not others or len(others) == len(named):
+        return tools
+    return ToolSet(tool for tool in tools if id(tool) not in others)
 
 
 def _members(namespace: str, tools: Iterable[ToolSpec]) -> tuple[str, ...]:

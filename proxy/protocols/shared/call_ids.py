@@ -4,6 +4,7 @@ without state."""
 from __future__ import annotations
 
 import re
+from base64 import b32encode
 from collections.abc import Container
 from hashlib import blake2b
 from itertools import count
@@ -16,6 +17,16 @@ def at_most(chars: int, call_id: str) -> str:
     if len(call_id) <= chars:
         return call_id
     return f"call_{blake2b(call_id.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+
+
+_SHORT: Final = re.compile(r"[a-zA-Z0-9]{9}")
+
+
+def in_nine_signs(call_id: str) -> str:
+    """Returns a digest of the call id of exactly 9 letters and digits, or the id itself if it has this form."""
+    if _SHORT.fullmatch(call_id) is not None:
+        return call_id
+    return b32encode(blake2b(call_id.encode("utf-8", "surrogatepass"), digest_size=6).digest()).decode()[:9]
 
 
 _REPEATED: Final = re.compile(r"(.+)--(?:[2-9]|[1-9]\d+)", re.DOTALL)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import orjson
 
-from .server_errors import OVERFLOW_CODES, error_object
+from .server_errors import OVERFLOW_CODES, SLIP, error_object
 
 PARAMETERS: Final[Mapping[str, Any]] = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
 TOOL: Final[Mapping[str, Any]] = {"type": "function", "name": "look", "description": "Looks.", "parameters": PARAMETERS}
@@ -24,7 +24,7 @@ TIME_HEADER: Final = "openai-processing-ms"
 _DATA: Final = re.compile(rb"\s*(?:event:[^\n]*\n)?data:([^\n]*)")
 """Matches the first frame in the body of an error."""
 
-_KNOWN_CODES: Final = OVERFLOW_CODES | {"model_not_found"}
+_KNOWN_CODES: Final = OVERFLOW_CODES | {"model_not_found", SLIP}
 
 
 def read_refusal(body: bytes) -> tuple[str, str | None]:

@@ -28,6 +28,9 @@ OVERFLOW_CODES: Final = frozenset(
 )
 """Codes and types of errors that servers use for an overflow."""
 
+SLIP: Final = "tool_use_failed"
+"""Groq's code for a call that its model wrote wrong: no refusal of the request, and another attempt may succeed."""
+
 _WORDS: Final = re.compile(
     r"maximum (?:context|prompt|model) length|context[ _](?:length|window|size|limit)[ _]?(?:is |was |has been )?exceed"
     r"|exceed\w{0,8} (?:the )?(?:available |model'?s? |maximum |max |configured )*context"
@@ -154,7 +157,23 @@ def error_object(body: Any) -> Any:
     message = next((body[key] for key in _MESSAGES if body.get(key)), "")
     code = next((body[key] for key in _CODES if body.get(key)), None)
     text = _unwrapped(message) if isinstance(message, str) else dump(message).decode()
+    provider = _provider_error(body)
+    if provider is not None and provider[0] and provider[0] not in text:
+        text, code = f"{text}: {provider[0]}" if text else provider[0], provider[1] or code
     return {**body, "message": text, "code": code}
+
+
+def _provider_error(body: Mapping[str, Any]) -> tuple[str, Any] | None:
+    """Returns message and code of the error that OpenRouter got from a provider; its own message says nothing."""
+    metadata = body.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    if not isinstance(raw, str) or raw[:1] == "<" or len(raw) > MAX_CHARS:
+        return None
+    try:
+        error = error_object(load(raw))
+    except ValueError:
+        return raw, None
+    return (error["message"], error["code"]) if isinstance(error, dict) else (str(error or ""), None)
 
 
 def _inside(body: Mapping[str, Any]) -> Any:
@@ -212,6 +231,8 @@ def status_in(error: Mapping[str, Any]) -> int | None:
 
 def fault_of(error: Mapping[str, Any], message: str) -> GatewayError:
     """Returns the gateway's error for a server's error object; `message` is the server's text, shortened."""
+    if error.get("code") == SLIP:
+        return slip_fault(message)
     status = status_in(error)
     words = frozenset(_words(error))
     if status == 404 and (_NO_MODEL_WORD in words or is_about_model(message)):
@@ -220,6 +241,11 @@ def fault_of(error: Mapping[str, Any], message: str) -> GatewayError:
         fault = _fault(status, message, lasting=not _FINAL.isdisjoint(words))
     fault.upstream_status = status
     return fault
+
+
+def slip_fault(text: str) -> BackendFault:
+    """Returns the error for a call that the model wrote wrong (`SLIP`); `text` is the server's."""
+    return BackendFault(text, upstream_status=400, transient=True)
 
 
 def is_about_model(text: str) -> bool:

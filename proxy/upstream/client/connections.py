@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final, Protocol
 
 from ...config import Timeouts
-from ...errors import BackendFault
+from ...errors import BackendFault, GatewayError
 
 CONNECTING: Final = "connecting"
 """Phase of a timeout while the connection is opened: the server has not seen the request."""
@@ -116,6 +116,11 @@ def unreachable() -> BackendFault:
 def disconnected() -> BackendFault:
     """Returns the error for a connection that closed before the answer ended."""
     return BackendFault("The model server closed the connection.", code="upstream_disconnected", transient=True)
+
+
+def is_cut(error: GatewayError) -> bool:
+    """True if the server did not send the rest of its stream. The answer may be complete all the same."""
+    return error.code in ("upstream_disconnected", "upstream_timeout")
 
 
 def not_http() -> BackendFault:

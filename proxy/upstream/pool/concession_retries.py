@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import GatewayError
 from ...model import ModelRequest
-from ..servers.concessions import NONE, ROLE_RULES, Concessions, learn_concession
+from ..servers.concessions import FIELDS, NONE, ROLE_RULES, Concessions, learn_concession
 from .lessons import Kind, Lessons
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def find_concessions(lessons: Lessons, owner: str, model: str) -> Concessions:
 def _lessons(given_up: Concessions) -> set[tuple[Kind, Hashable]]:
     """Returns the concessions that also apply to other requests, as lessons."""
     flags: dict[Kind, bool] = {
-        "images": given_up.no_images,
-        "files": given_up.no_files,
+        "images": given_up.no_images and not given_up.media_once,
+        "files": given_up.no_files and not given_up.media_once,
         "long_names": given_up.short_names,
         "choice_objects": given_up.word_choice,
     }
@@ -60,7 +60,7 @@ def _lessons(given_up: Concessions) -> set[tuple[Kind, Hashable]]:
     if given_up.efforts:
         out.add(("effort", " ".join(given_up.efforts)))
     out |= {("roles", rule) for rule in given_up.roles}
-    return out | {("sampling", field) for field in given_up.without}
+    return out | {("sampling", name) for name in given_up.without if not FIELDS[name].once}
 
 
 class ConcessionRetries:

@@ -60,12 +60,14 @@ from .fit_files import files_in, fit_files, is_sent
 from .fit_history import Tell, with_paired_results
 from .fit_media import fit_images, has_images, images_after_results, without_images_of
 from .fit_messages import (
+    fit_call_ids,
     fit_parts,
     fit_reasoning,
     fit_roles,
     fit_turns,
     merge_neighbours,
     merged_texts,
+    separate_results,
 )
 
 SHOW_SPECIAL_TOKENS: Final[Mapping[str, Any]] = {"skip_special_tokens": False}
@@ -138,6 +140,10 @@ def adapt(
         messages = keep_part_fields(messages, known, wire, past)
     if takes.merge_roles:
         messages = merge_neighbours(messages)
+    if not takes.user_after_tool:
+        messages = separate_results(messages)
+    if takes.short_ids:
+        messages = fit_call_ids(messages, past)
     sampling, limits = request.sampling, limits_of(wire, context)
     if given_up is not NONE or not is_usual(sampling, limits):
         sampling = fit_sampling(request, limits, given_up, tell)

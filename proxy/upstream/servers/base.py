@@ -33,6 +33,8 @@ class Capabilities:
     developer_role: bool = False
     late_system: bool | None = None
     """It accepts system messages after other messages; None: unknown."""
+    user_after_tool: bool = True
+    """It accepts a user message right after a result of a tool."""
     images: bool = False
     refuse_images: bool = False
     """A request with images is refused if the backend takes none; otherwise a note replaces them."""
@@ -64,6 +66,8 @@ class Capabilities:
     """The field for the limit on an answer, if its protocol has several."""
     short_names: bool = False
     """Tool names may have at most 64 characters."""
+    short_ids: bool = False
+    """The ids of calls must have 9 letters or digits (Mistral)."""
     default_max_tokens: int | None = None
     """The limit on answers for clients that set none; None: no limit, or that of the protocol."""
     reasoning_history: str = "reasoning_content"

@@ -3,8 +3,9 @@ them (R5.9, R28.4).
 
 Rules:
 
-1. Only a refusal of the request itself counts (400, 413, 415, 422, 500, 501), and only if the message names the part.
-   A 404 counts if it says that the part is not supported, as routers do: others are about a model, a path or a file.
+1. Only a refusal of the request itself counts (400, 422), and only if the message names the part. Another status counts
+   if the message says that something is not supported, as routers and llama.cpp do: others are about a model or a path,
+   or pass. Chat templates, whose errors some engines send with 404 or 500, are the exception.
 2. Each concession is made once. If the server names the same part again, its error goes to the client.
 3. Limits are read from the server's message. Since a message may repeat the request, a number counts only if it is
    lower than the requested one, and a word only if it is a known one.
@@ -13,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace as changed
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -21,6 +22,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from ...errors import GatewayError
 from ...formats.engine.rendering import SHORT_NAME_CHARS
 from ...model import (
+    EMPTY,
+    LIKE_SERVER,
     Message,
     ModelRequest,
     OpaquePart,
@@ -29,18 +32,35 @@ from ...model import (
     Sampling,
     ToolChoice,
     ToolResult,
+    ToolUse,
     dataclass,
     replace,
 )
+from ...protocols.chat.extra_fields import with_signature
 from ...tolerances import EFFORT, MAX_TOKENS, REFUSED, TEMPERATURE, TOP_P
 from .base import Capabilities
 from .fit_history import Tell
 from .fit_media import has_images
-from .upstream_errors import refuses_choice_form
+from .upstream_errors import is_slip, refuses_choice_form
 
-_STATUSES: Final = frozenset({400, 413, 415, 422, 500, 501})
-_UNSUPPORTED: Final = re.compile(r"(?:\bthat|\bnot|n't) support", re.IGNORECASE)
-"""Matches a 404 that refuses a part of the request: OpenRouter finds no endpoints "that support" it."""
+_REFUSALS: Final = frozenset({400, 422})
+_STATUSES: Final = _REFUSALS | {404, 413, 415, 500, 501}
+_UNSUPPORTED: Final = re.compile(
+    r"(?:\bthat|\bnot|n't|\bno \w+) support|\bunsupported\b|\bmissing data required\b", re.IGNORECASE
+)
+"""Matches a message that refuses a part of the request: OpenRouter finds no endpoints "that support" it (404), a model
+of Ollama is "missing data required" for it (500)."""
+_MISSING: Final = re.compile(
+    r"\bnot? (?:be )?(?:found|exist|such)|n't exist|\bexpired\b|\bdownload|\bfetch|\bretriev|\btimed? ?out",
+    re.IGNORECASE,
+)
+"""Matches a message about an image or a file that is not there, or did not arrive."""
+_ONE_OF_ITS_KIND: Final = re.compile(
+    r"\bexceed|\btoo (?:large|big|small|many)|\bsize\b|\bpixels?\b|\bdimension|\binvalid (?:image|file|pdf|base64)|\bcorrupt|\bdecod"
+    r"|(?:could not|unable to|failed to|cannot) (?:process|load|read|parse|open|identify)|\bis (?:a )?valid\b|\bat most [1-9]",
+    re.IGNORECASE,
+)
+"""Matches a message about one image or file, or about their number. Later requests may have others."""
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """Levels of reasoning effort, lowest first."""
 
@@ -71,40 +91,219 @@ _BEHIND_INPUT: Final = ("in the messages", "input tokens", "tokens from the inpu
 _WORD: Final = re.compile(r"['\"`]([a-z]+)['\"`]")
 LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
 """The two fields of Chat for the limit of the answer. A server that refuses one takes the other."""
-_PARAMETERS: Final = {
-    "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
-    "top_p": re.compile(r"\btop_p\b", re.IGNORECASE),
-    "top_k": re.compile(r"\btop_k\b", re.IGNORECASE),
-    "presence_penalty": re.compile(r"\bpresence_?penalty\b", re.IGNORECASE),
-    "frequency_penalty": re.compile(r"\bfrequency_?penalty\b", re.IGNORECASE),
-    "seed": re.compile(r"\bseed\b", re.IGNORECASE),
-    "reasoning_effort": re.compile(
-        r"\breasoning(?:[_.]?effort| value)\b|\beffort\b|\bdoes not support thinking\b"
-        rf"|unsupported value: '(?:{'|'.join(EFFORTS)})'",
-        re.IGNORECASE,
-    ),
-    "reasoning_content": re.compile(
-        r"(?<!issing )(?<!issing .)\breasoning_content\b(?!.{0,60}(?:\bmust be\b|\bmissing\b|\brequired\b))"
-    ),
-    "parallel_tool_calls": re.compile(r"\bparallel_tool_calls\b"),
-    "stream_options": re.compile(r"\bstream_options\b"),
+
+
+class Field(NamedTuple):
+    """A field of requests that a server may refuse. Some stand for one value of a field, such as `stream` that is true.
+
+    `refused` matches messages that refuse it. `is_sent`: True if a request has it. The server gets requests as if it
+    had `lacks`, its capabilities without the field, and as `without` returns them: the same object if nothing is lost
+    for the client, who is told of it otherwise (`title`: other words for the field's name). `once`: later requests may
+    have it.
+    """
+
+    refused: re.Pattern[str]
+    is_sent: Callable[[ModelRequest], bool]
+    without: Callable[[ModelRequest], ModelRequest] | None = None
+    lacks: Mapping[str, Any] = EMPTY
+    title: str = ""
+    once: bool = False
+
+
+def _sampled(name: str, refused: re.Pattern[str]) -> Field:
+    """Returns a field of `Sampling`."""
+    unset = {name: getattr(LIKE_SERVER, name)}
+    return Field(
+        refused,
+        lambda request: getattr(request.sampling, name) != unset[name],
+        lambda request: replace(request, sampling=replace(request.sampling, **unset)),
+    )
+
+
+def _unmodelled(name: str, refused: re.Pattern[str]) -> Field:
+    """Returns a field that says nothing about the answer's content."""
+    return Field(
+        refused,
+        lambda request: name in request.extra or any(name in fields for fields in request.protocol_fields.values()),
+        lambda request: replace(
+            request,
+            extra=_without_key(request.extra, name),
+            protocol_fields={scope: _without_key(fields, name) for scope, fields in request.protocol_fields.items()},
+        ),
+    )
+
+
+def _without_key(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return {key: value for key, value in fields.items() if key != name}
+
+
+_FORMATS: Final = (
+    r"(?:\bresponse_? ?format\b|\bjson_(?:schema|object)\b|\bstructured outputs?\b|\bjson mode\b|\bmime type\b)"
+)
+_NOT_TAKEN: Final = (
+    r"(?:(?:\bnot|n't|\bun)[- ]?support|\bunavailable|\bcannot be combined|\bunknown|\bunrecognized|_forbidden"
+    r"|\bpermitted|\bmust be|\bshould be)"
+)
+_FORMAT: Final = re.compile(
+    rf"^(?!.*(?:\binvalid schema\b|\bmust contain\b))"
+    rf"(?:.*{_FORMATS}.{{0,80}}{_NOT_TAKEN}|.*{_NOT_TAKEN}.{{0,80}}{_FORMATS})",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Matches a message that refuses a type of `response_format`, not its schema."""
+
+
+def _format(kind: str) -> Field:
+    """Returns a type of `response_format`. The prompt describes it instead (`adapt`)."""
+    return Field(
+        _FORMAT, lambda request: request.response_format is not None and request.response_format.get("type") == kind
+    )
+
+
+def _has_reasoning(request: ModelRequest) -> bool:
+    return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
+
+
+def _without_reasoning(request: ModelRequest) -> ModelRequest:
+    """Returns the request without the reasoning of earlier turns, which another server or key may have signed."""
+    kept = ((one, tuple(part for part in one.parts if not isinstance(part, Reasoning))) for one in request.messages)
+    return replace(request, messages=tuple(replace(one, parts=parts) for one, parts in kept if parts or not one.parts))
+
+
+def _has_results(request: ModelRequest) -> bool:
+    return any(isinstance(part, ToolResult) for message in request.messages for part in message.parts)
+
+
+def _with_signed_call(message: Message) -> Message:
+    """Returns a message whose first call has a signature; Gemini wants none on those beside it."""
+    for at, part in enumerate(message.parts):
+        if isinstance(part, ToolUse):
+            return replace(message, parts=(*message.parts[:at], with_signature(part), *message.parts[at + 1 :]))
+    return message
+
+
+def _without_demand(request: ModelRequest) -> ModelRequest:
+    """Returns the request without a demand for a call. The gateway asks again if none is made."""
+    wanted = request.tool_choice.names
+    tools = tuple(tool for tool in request.tools if wanted is None or tool.name in wanted)
+    return replace(request, tools=tools, tool_choice=ToolChoice())
+
+
+FIELDS: Final[Mapping[str, Field]] = {
     **{
-        name: re.compile(
-            rf"\b(?:unsupported|unknown|unrecognized|extra_forbidden)\b(?:(?!max_).){{0,80}}\b{name}\b"
-            rf"|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported)",
-            re.IGNORECASE | re.DOTALL,
+        name: _sampled(name, re.compile(rf"\b{name}\b", re.IGNORECASE))
+        for name in ("temperature", "top_p", "top_k", "seed")
+    },
+    "presence_penalty": _sampled("presence_penalty", re.compile(r"\bpresence_?penalty\b", re.IGNORECASE)),
+    "frequency_penalty": _sampled("frequency_penalty", re.compile(r"\bfrequency_?penalty\b", re.IGNORECASE)),
+    "stop": _sampled(
+        "stop",
+        re.compile(
+            r"\b(?:parameter|argument|field|property|name)\W{1,4}stop\b|\bstop(?: sequences?)?['\"`]? (?:is|are) (?:not|un)"
+            r"|(?:\bnot|n't|\bun)[- ]?support[^.]{0,40}\bstop\b",
+            re.IGNORECASE,
+        ),
+    ),
+    "reasoning_effort": _sampled(
+        "reasoning_effort",
+        re.compile(
+            r"\breasoning(?:[_.]?effort| value)\b|\beffort\b|\bdoes not support thinking\b"
+            rf"|unsupported value: '(?:{'|'.join(EFFORTS)})'",
+            re.IGNORECASE,
+        ),
+    ),
+    "reasoning_content": Field(
+        re.compile(
+            r"(?<!issing )(?<!issing .)\breasoning_content\b(?!.{0,60}(?:\bmust be\b|\bmissing\b|\brequired\b))"
+        ),
+        _has_reasoning,
+        lacks={"reasoning_history": "none"},
+    ),
+    "signatures": Field(
+        re.compile(
+            r"\bsignature\b.{0,40}\bthinking\b|\bthinking\b.{0,80}\bcannot be modified"
+            r"|(?:\binvalid|\bcorrupted|\bmalformed) thought.?signature|\bthought.?signature is (?:not valid|invalid)"
+            r"|\binvalid_encrypted_content\b|\bencrypted content\b.{0,100}\bcould not be (?:verified|decrypted)",
+            re.IGNORECASE,
+        ),
+        _has_reasoning,
+        _without_reasoning,
+        title="reasoning that it did not sign",
+        once=True,
+    ),
+    "unsigned_calls": Field(
+        re.compile(r"\bmissing a .?thought_?signature\b", re.IGNORECASE),
+        _has_results,
+        lambda request: replace(request, messages=tuple(map(_with_signed_call, request.messages))),
+        title="calls without a signature",
+    ),
+    "parallel_tool_calls": Field(
+        re.compile(r"\bparallel_tool_calls\b"),
+        lambda request: bool(request.tools),  # also true is sent, if the client says so
+        lambda request: request if request.parallel_tool_calls else replace(request, parallel_tool_calls=True),
+    ),
+    "stream_options": Field(
+        re.compile(r"\bstream_options\b"), lambda request: request.include_usage, lacks={"stream_usage": False}
+    ),
+    **{
+        name: Field(  # sent as the other one: `adapt`
+            re.compile(
+                rf"\b(?:unsupported|unknown|unrecognized|extra_forbidden)\b(?:(?!max_).){{0,80}}\b{name}\b"
+                rf"|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported)",
+                re.IGNORECASE | re.DOTALL,
+            ),
+            lambda request: request.sampling.max_tokens is not None,
         )
         for name in LIMIT_FIELDS
     },
-    "tool_choice": re.compile(r"\btool_choice\b(?!.*(?:requires? --|type: '?object))", re.DOTALL),
+    "tool_choice": Field(
+        re.compile(r"\btool_choice\b(?!.*(?:requires? --|type: '?object))", re.DOTALL),
+        lambda request: request.tool_choice.forces,
+        _without_demand,
+        title="tool_choice that demands a call",
+    ),
+    **{kind: _format(kind) for kind in ("json_schema", "json_object")},
+    "streamed": Field(
+        re.compile(
+            r"\bstream(?:ing)?\b.{0,20}\bnot (?:supported|available|allowed)|(?:not|n't) support.{0,30}\bstream(?:s|ing)?\b"
+            r"|\bstream['\"`]? does not support true|\bverified to stream\b",
+            re.IGNORECASE,
+        ),
+        lambda request: request.stream,
+        lambda request: replace(request, stream=False),
+        title="stream of an answer",
+    ),
+    "whole": Field(
+        re.compile(
+            r"\bstream\b.{0,20}\b(?:must|needs? to|has to|should) be (?:set to )?[\"'`]?true|\bonly supports? stream"
+            r"|\bsupports? only stream|\bnon-stream|\bstream ?= ?[\"'`]?(?:true\b.{0,20}\brequired|false\b.{0,20}\bnot)"
+            r"|\b(?:must|requires?)\b.{0,40}\bstream ?= ?[\"'`]?true",
+            re.IGNORECASE,
+        ),
+        lambda request: not request.stream,
+        lambda request: replace(request, stream=True),
+        title="request for a whole answer",
+    ),
+    **{
+        name: _unmodelled(
+            name,
+            re.compile(
+                rf"\b(?:unsupported|unknown|unrecognized|unexpected|extra_forbidden|extra inputs|(?:not|n't) support\w*)\b"
+                rf".{{0,80}}\b{name}\b|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported|not (?:permitted|allowed))",
+                re.IGNORECASE | re.DOTALL,
+            ),
+        )
+        for name in (
+            *("store", "metadata", "user", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"),
+            *("safety_identifier", "service_tier", "verbosity", "prediction"),
+        )
+    },
 }
-"""Fields that a server may refuse, with a pattern for their names in messages: those of `Sampling`, the reasoning of
-earlier turns, and further fields of Chat, of which `tool_choice` is refused only if it demands a call."""
+"""All fields that may be given up. `tool_choice` is refused only if it demands a call."""
 
 
-RoleRule = Literal["alternating", "late_system", "system", "developer"]
-"""Role rules of chat templates: no two messages of one role in a row, no system message after others, no system
-messages, no developer messages."""
+RoleRule = Literal["alternating", "late_system", "system", "developer", "user_after_tool", "short_ids"]
+"""Rules of chat templates: no two messages of one role in a row, no system message after others, no system messages, no
+developer messages, no user message right after a result, ids of calls with 9 letters and digits only (Mistral)."""
 
 ROLE_RULES: Final[tuple[RoleRule, ...]] = get_args(RoleRule)
 
@@ -115,20 +314,26 @@ _ROLES: Final[Mapping[RoleRule, re.Pattern[str]]] = {
         r"system (?:role|messages?|prompts?).{0,20}\b(?:not|unsupported)\b|only user and assistant", re.IGNORECASE
     ),
     "developer": re.compile(r"\bdeveloper\b", re.IGNORECASE),
+    "user_after_tool": re.compile(r"\brole .?user\b.{0,20}\bafter role .?tool\b", re.IGNORECASE),
+    "short_ids": re.compile(r"\btool call ids?\b.{0,80}\blength (?:of )?9\b", re.IGNORECASE),
 }
+_OF_TEMPLATE: Final = re.compile(r"\broles?\b|\bsystem (?:message|prompt)|\btool call ids?\b", re.IGNORECASE)
+"""Matches an error of a chat template that comes as 404 (mlx_lm)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Concessions:
     """The parts of a request that a server does not accept.
 
-    `word_choice`: `tool_choice` must be a word, as with LM Studio. `roles`: refused uses of roles. `most_tokens`: the
-    longest answer that it gives, in tokens; `left_tokens`: the tokens left for the answer to one request. `efforts`:
-    the levels that it knows. `without`: fields that it refuses.
+    `media_once`: an image or a file of this request was refused, not their kind. `word_choice`: `tool_choice` must be a
+    word, as with LM Studio. `roles`: refused uses of roles. `most_tokens`: the longest answer that it gives, in tokens;
+    `left_tokens`: the tokens left for the answer to one request. `efforts`: the levels that it knows. `without`: names
+    of `FIELDS` that it refuses.
     """
 
     no_images: bool = False
     no_files: bool = False
+    media_once: bool = False
     short_names: bool = False
     word_choice: bool = False
     roles: frozenset[RoleRule] = frozenset()
@@ -153,8 +358,11 @@ def learn_concession(known: Concessions, fault: GatewayError, sent: ModelRequest
     """Returns `known` extended by the part that the server names in `fault` as its reason to refuse `sent`; None if it
     names none that can be left out."""
     message, sampling, status = fault.message, sent.sampling, fault.upstream_status
-    if status not in _STATUSES and not (status == 404 and _UNSUPPORTED.search(message)):
+    if status not in _STATUSES or is_slip(fault):
         return None
+    if status not in _REFUSALS and not _UNSUPPORTED.search(message):
+        of_template = status == 500 or (status == 404 and _OF_TEMPLATE.search(message) is not None)
+        return _learn_role(known, message, sent) if of_template else None
     # Not compared with `known`: one of several concurrent requests may have taught it since this one was sent.
     if sent.tool_choice.names is not None and refuses_choice_form(fault):
         return replace(known, word_choice=True)
@@ -167,49 +375,44 @@ def learn_concession(known: Concessions, fault: GatewayError, sent: ModelRequest
             return replace(known, left_tokens=left)
     if fault.code == "context_length_exceeded":
         return None
-    if not known.no_images and _IMAGES.search(message) and has_images(sent.messages):
-        return replace(known, no_images=True)
-    if not known.no_files and _FILES.search(message) and has_files(sent.messages):
-        return replace(known, no_files=True)
+    if _UNSUPPORTED.search(message) or not _MISSING.search(message):
+        once = known.media_once or _ONE_OF_ITS_KIND.search(message) is not None
+        if not known.no_images and _IMAGES.search(message) and has_images(sent.messages):
+            return replace(known, no_images=True, media_once=once)
+        if not known.no_files and _FILES.search(message) and has_files(sent.messages):
+            return replace(known, no_files=True, media_once=once)
     if not known.short_names and _names_length(message) and _long_names(sent):
         return replace(known, short_names=True)
-    for rule, pattern in _ROLES.items():
-        if rule not in known.roles and pattern.search(message) and _has_role(rule, [one.role for one in sent.messages]):
-            return replace(known, roles=known.roles | {rule})
-    for field, pattern in _PARAMETERS.items():
-        if field in known.without or not pattern.search(message) or not _has_field(field, sent):
+    if (further := _learn_role(known, message, sent)) is not None:
+        return further
+    for name, field in FIELDS.items():
+        if name in known.without or not field.refused.search(message) or not field.is_sent(sent):
             continue
         words = tuple(word for word in EFFORTS if word in _WORD.findall(message) and word != sampling.reasoning_effort)
-        if field == "reasoning_effort" and words and not known.efforts:
+        if name == "reasoning_effort" and words and not known.efforts:
             return replace(known, efforts=words)
-        return replace(known, without=known.without | {field})
+        return replace(known, without=known.without | {name})
     return None
 
 
-def _has_field(name: str, request: ModelRequest) -> bool:
-    """True if a request has a field that a server may refuse."""
-    match name:
-        case "reasoning_content":
-            return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
-        case "parallel_tool_calls":
-            return bool(request.tools)  # also true is sent, if the client says so
-        case "stream_options":
-            return request.include_usage
-        case "tool_choice":
-            return request.tool_choice.forces
-        case "max_completion_tokens":
-            return request.sampling.max_tokens is not None
-        case _:
-            return getattr(request.sampling, name) is not None
+def _learn_role(known: Concessions, message: str, sent: ModelRequest) -> Concessions | None:
+    """Returns `known` extended by the use of roles that the server refuses in its message; None if it refuses none."""
+    for rule, pattern in _ROLES.items():
+        if rule not in known.roles and pattern.search(message) and _breaks(rule, sent.messages):
+            return replace(known, roles=known.roles | {rule})
+    return None
 
 
-def _has_role(rule: RoleRule, roles: list[str]) -> bool:
-    """True if messages with these roles break the rule."""
+def _breaks(rule: RoleRule, messages: tuple[Message, ...]) -> bool:
+    """True if messages may break the rule."""
+    roles = [message.role for message in messages]
     match rule:
         case "alternating":
             return len(roles) > 1
         case "late_system":
             return any(before != "system" and role == "system" for before, role in pairwise(roles))
+        case "user_after_tool" | "short_ids":
+            return any(isinstance(part, ToolResult) for message in messages for part in message.parts)
         case _:
             return rule in roles
 
@@ -278,27 +481,25 @@ def reduced_capabilities(takes: Capabilities, given_up: Concessions) -> Capabili
         fields["system_role"] = False
     if "developer" in given_up.roles:
         fields["developer_role"] = False
-    if "reasoning_content" in given_up.without:
-        fields["reasoning_history"] = "none"
-    if "stream_options" in given_up.without:
-        fields["stream_usage"] = False
+    if "user_after_tool" in given_up.roles:
+        fields["user_after_tool"] = False
+    if "short_ids" in given_up.roles:
+        fields["short_ids"] = True
+    for name in given_up.without:
+        fields |= FIELDS[name].lacks
+    if forms := takes.response_format & given_up.without:
+        fields["response_format"] = takes.response_format - forms
     return changed(takes, **fields) if fields else takes
 
 
 def without_refused(request: ModelRequest, refused: frozenset[str], tell: Tell) -> ModelRequest:
-    """Returns the request without refused fields that the gateway makes up for: it drops further calls itself, and asks
-    again for a call that is demanded."""
-    if "parallel_tool_calls" in refused and request.tools:
-        if not request.parallel_tool_calls:
-            tell(REFUSED, "the model server takes no parallel_tool_calls")
-        request = replace(request, parallel_tool_calls=True)  # another object: the client's body is not sent as it is
-    if "tool_choice" in refused and request.tool_choice.forces:
-        tell(REFUSED, "the model server takes no tool_choice that demands a call")
-        wanted = request.tool_choice.names
-        tools = tuple(tool for tool in request.tools if wanted is None or tool.name in wanted)
-        request = replace(request, tools=tools, tool_choice=ToolChoice())
-    if "max_completion_tokens" in refused:
-        request = replace(request, extra=request.extra)  # `max_tokens` is what the gateway writes
+    """Returns the request without refused fields, except for those that `reduced_capabilities` covers."""
+    for name, field in FIELDS.items() if refused else ():
+        if name not in refused or field.without is None or not field.is_sent(request):
+            continue
+        if (less := field.without(request)) is not request:
+            tell(REFUSED, f"the model server takes no {field.title or name}")
+            request = less
     return request
 
 
@@ -317,20 +518,16 @@ def fit_sampling(request: ModelRequest, limits: Limits, given_up: Concessions, t
     """Returns the request's sampling limited to what the server accepts; the same object if nothing changes."""
     sampling = request.sampling
     fields: dict[str, Any] = {}
-    for name in given_up.without.difference(LIMIT_FIELDS):
-        if getattr(sampling, name, None) is not None:
-            fields[name] = None
-            tell(REFUSED, f"the model server takes no {name}")
     temperature = sampling.temperature
-    if temperature is not None and temperature > limits.temperature and "temperature" not in fields:
+    if temperature is not None and temperature > limits.temperature:
         fields["temperature"] = limits.temperature
         tell(TEMPERATURE, f"{temperature:g} became {limits.temperature:g}")
-    if sampling.top_p is not None and sampling.top_p > 1 and "top_p" not in fields:
+    if sampling.top_p is not None and sampling.top_p > 1:
         fields["top_p"] = 1
         tell(TOP_P, f"{sampling.top_p:g} became 1")
     effort = sampling.reasoning_effort
     efforts = given_up.efforts or limits.efforts
-    if effort is not None and "reasoning_effort" not in fields and (nearest := _nearest(effort, efforts)) != effort:
+    if effort is not None and (nearest := _nearest(effort, efforts)) != effort:
         fields["reasoning_effort"] = nearest
         tell(EFFORT, f"{effort[:40]!r} became {nearest!r}")
     most = _most_tokens(request, limits, given_up)

@@ -12,14 +12,31 @@ from typing import Final
 from ...folding import add_part
 from ...formats.engine.results import mark_failed
 from ...known.past import Past, map_items
-from ...model import Message, OpaquePart, Part, Reasoning, Refusal, Text, ToolResult, fields_of, merged, replace
+from ...model import (
+    Message,
+    OpaquePart,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolResult,
+    ToolUse,
+    fields_of,
+    merged,
+    replace,
+)
 from ...protocols.base import ServerSide
+from ...protocols.shared.call_ids import in_nine_signs
 from ...protocols.shared.wire import dump
 from ...support.legible import without_files
 from .base import Capabilities
 
 CONTINUE: Final = "Continue."
 """Text of the user message that is added where the backend's template needs one (R5.8a)."""
+
+
+SEEN: Final = "OK."
+"""Text of the assistant message that is added between a result and a user message where the server demands one."""
 
 
 _BREAK: Final = "\n\n"
@@ -178,6 +195,34 @@ def fit_turns(messages: tuple[Message, ...], takes: Capabilities) -> tuple[Messa
     if late or last in ("user", "tool") or (last == "assistant" and takes.continuation):
         return messages
     return (*messages, Message("user", (Text(CONTINUE),)))
+
+
+def separate_results(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Returns the messages with an assistant message between each result and a user message right after it."""
+    between = Message("assistant", (Text(SEEN),))
+    out: list[Message] = []
+    for message in messages:
+        results = tuple(part for part in message.parts if isinstance(part, ToolResult))
+        if results and len(results) < len(message.parts):
+            out.append(Message("tool", results))
+            message = replace(message, parts=tuple(part for part in message.parts if not isinstance(part, ToolResult)))
+        if message.role == "user" and out and out[-1].role == "tool":
+            out.append(between)
+        out.append(message)
+    return tuple(out)
+
+
+def fit_call_ids(messages: tuple[Message, ...], past: Past | None) -> tuple[Message, ...]:
+    """Returns the messages with ids of calls as Mistral takes them."""
+
+    def fit(message: Message) -> Message:
+        parts = tuple(
+            replace(part, call_id=in_nine_signs(part.call_id)) if isinstance(part, ToolUse | ToolResult) else part
+            for part in message.parts
+        )
+        return message if all(map(is_, parts, message.parts)) else replace(message, parts=parts)
+
+    return map_items(past, "short ids", messages, fit)
 
 
 def merge_neighbours(messages: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from ...errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
 from ...protocols.shared import openai
-from ...protocols.shared.server_errors import is_about_model, is_overflow, no_model_fault
+from ...protocols.shared.server_errors import SLIP, is_about_model, is_overflow, no_model_fault, slip_fault
 from ..client.connections import redirected
 from .hops import loop_fault
 from .private_data import ADDRESS, NOTHING, PrivateData
@@ -87,6 +87,8 @@ def read_refusal(
     """
     text, code = read(body)
     text = clean_text(text, private=private)
+    if code == SLIP:
+        return slip_fault(text)
     if status >= 500 and _says_no_tools(status, text):  # the request's fault, so a retry is useless
         transient = False
         error: GatewayError = ClientFault(text, code="upstream_rejected")
@@ -100,7 +102,12 @@ def read_refusal(
 def refuses_tools(error: GatewayError) -> bool:
     """True if a server refused a request because of its tools, or the way they were sent (R24.1). False if it refuses
     only the form of `tool_choice`."""
-    return _says_no_tools(error.upstream_status, error.message)
+    return not is_slip(error) and _says_no_tools(error.upstream_status, error.message)
+
+
+def is_slip(error: GatewayError) -> bool:
+    """True for an error with the status of a refusal that may pass: the model, not the request, was wrong."""
+    return error.transient and error.upstream_status == 400
 
 
 def cannot_read_calls(error: GatewayError) -> bool:
