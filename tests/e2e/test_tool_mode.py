@@ -199,10 +199,11 @@ UNREAD = {
     "ollama, qwen3-coder": {"error": "XML syntax error on line 4: element <parameter> closed by </function>"},
     "LM Studio": {"error": "Failed to parse tool call: Unexpected end of content"},
 }
+GROQ = {"error": {"message": "Failed to call a function.", "type": "invalid_request_error", "code": "tool_use_failed"}}
 
 
-@every("said", list(UNREAD.values()))
-async def test_a_call_that_the_server_cannot_read(said: Any) -> None:
+@every("status, said", [*((500, said) for said in UNREAD.values()), (400, GROQ)])
+async def test_a_call_that_the_server_cannot_read(status: int, said: Any) -> None:
     """By its status or as the first frame of a stream. The gateway asks for the call itself, only this time."""
 
     def answer(asked: Asked) -> Answer:
@@ -210,7 +211,7 @@ async def test_a_call_that_the_server_cannot_read(said: Any) -> None:
             return Say(WRITTEN)(asked)
         if asked.json["model"] == "framed":
             return Answer([b"data: " + orjson.dumps(said) + b"\n\n"], headers=SSE)
-        return refusing(500, said)
+        return refusing(status, said)
 
     async with Upstream([answer]) as up, serving(behind(up, retry={"attempts": 2, "backoff_s": 0})) as server:
         for model, path, stream in [("framed", CHAT, True), *(("plain", *way) for way in WAYS)]:

@@ -112,7 +112,8 @@ def is_slip(error: GatewayError) -> bool:
 
 def cannot_read_calls(error: GatewayError) -> bool:
     """True if a server could not read what its own model wrote as a call. The gateway may be able to."""
-    return error.upstream_status in (None, 500) and _UNREAD_CALL.search(error.message) is not None
+    unread = error.upstream_status in (None, 500) and _UNREAD_CALL.search(error.message) is not None
+    return unread or is_slip(error)
 
 
 def says_no_tools(error: GatewayError) -> bool:
