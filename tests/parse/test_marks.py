@@ -46,7 +46,6 @@ FRAMES: list[tuple[str, str, list[str]]] = [
     ("harmony", "One.<|end|><|start|>assistant<|channel|>final<|message|>Two.<|return|>", ["One.", "Two."]),
     ("harmony", "One.<|channel|>commentary<|message|>Two.", ["One.", "Two."]),
     ("harmony", "One.<|channel|>final<|message|>Two.", ["One.", "Two."]),
-    ("kimi_k2", "One. <|tool_calls_section_begin|><|tool_calls_section_end|> Two.", ["One.", "Two."]),
     ("muse", "One.<|start|>assistant to=user<|message|>Two.", ["One.", "Two."]),
     ("muse", "One.<|eom|><|start|>assistant to=user<|message|>Two.<|eot|>", ["One.", "Two."]),
     ("ernie", "<response>One.</response>\n<response>Two.</response>", ["One.", "\nTwo."]),

@@ -13,7 +13,6 @@ from tests.cases import every
 from tests.parse.conftest import load
 from toolwire import fastparse
 from toolwire.scan import _pychunk, _pyguard, _pyparse
-from toolwire.scan._grammar import BODY, BROKEN, DONE, HELD, KEY, LEAD, REASONING, STATES, TAIL, TEXT
 
 FOUND: dict[type, tuple[str, ...]] = {_pyguard.SecretGuard: ("found",)}
 """Attributes that only an instance has in Python."""
@@ -81,8 +80,3 @@ def test_the_constructors_take_the_same() -> None:
         compiled.CallScanner(GRAMMARS["sentinel"], WordPolicy(), *options.values())
     assert [p.name for p in inspect.signature(_pyparse.SseFramer).parameters.values()] == ["frame_bytes"]
     compiled.SseFramer(frame_bytes=1)
-
-
-def test_every_state_has_a_name() -> None:
-    assert len(STATES) == len(set(STATES)) == 9
-    assert list(range(9)) == [TEXT, REASONING, LEAD, KEY, BODY, TAIL, BROKEN, HELD, DONE]

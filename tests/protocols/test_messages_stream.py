@@ -223,13 +223,9 @@ def test_errors(error: GatewayError, status: int, kind: str) -> None:
     assert status_of(error) == status
     body = json.loads(MESSAGES.write_error(error, "req_1"))
     assert body == {"type": "error", "error": {"type": kind, "message": "Bad."}, "request_id": "req_1"}
+    if status not in (405, 413):  # of which the published types know nothing
+        validator("ErrorResponse").validate(body)
     assert frames(write([Fault(error)])) == [{"type": "error", "error": {"type": kind, "message": "Bad."}}]
-
-
-def test_errors_have_the_published_form() -> None:
-    for error, status, _ in ERRORS:
-        if status not in (405, 413):  # of which the published types know nothing
-            validator("ErrorResponse").validate(json.loads(MESSAGES.write_error(error, "req_1")))
 
 
 def test_an_error_says_where() -> None:

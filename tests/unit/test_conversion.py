@@ -152,23 +152,6 @@ def test_text_from_the_environment_is_read_as_what_is_wanted(key: str, text: str
     assert from_mapping(Sample, to_mapping(sample)) == sample
 
 
-@every(
-    ("key", "text", "problem"),
-    [
-        ("limit", "many", 'limit: expected an integer, got "many" (from VARIABLE)'),
-        ("on", "maybe", 'on: expected true or false, got "maybe" (from VARIABLE)'),
-        ("inner", "[", "inner: not valid YAML (from VARIABLE): line 1, column 2: "),
-        ("inner", "5", 'inner: expected a mapping, got "5" (from VARIABLE)'),
-        ("unheard", "5", "unheard: unknown key; known: "),
-    ],
-)
-def test_a_mistake_in_a_variable_names_it(key: str, text: str, problem: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        from_mapping(Sample, {"name": "x", key: EnvText(text, "VARIABLE")})
-    assert str(caught.value).startswith(problem)
-    assert "(from VARIABLE)" in str(caught.value)
-
-
 def test_shorthand_and_base() -> None:
     rules = ConversionRules(shorthand={Sample: "name"}, bases={Inner: Inner(size=7, ratio=2.0)})
     assert from_mapping(Sample, "short", rules=rules).name == "short"  # type: ignore[arg-type]  # the shorthand's point

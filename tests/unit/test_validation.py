@@ -100,14 +100,111 @@ class Case:
 SCHEMA = "invalid_tool_schema"
 
 
-def test_ordinary_requests_pass_untouched() -> None:
-    case = Case()
-    case.passes()
-    case.passes(ASK, calls("call_1", "call_2"), result("call_1"), result("call_2"), tools=[tool(), flat("g")])
-    case.passes(tools=[], tool_choice="auto")
-    case.passes(tool_choice="none")
-    case.passes(tools=[tool()], tool_choice={"type": "function", "function": {"name": "f"}})
-    case.passes(tools=[tool(parameters=None), {"type": "web_search"}, {"type": "web_search"}])
+# --- what is refused, and what is not --------------------------------------------------------------------------------
+
+IDLE = {"logprobs": False, "audio": None, "modalities": ["text"], "prediction": None, "logit_bias": {}, "store": True}
+CHOICE = ("invalid_tool_choice", "tool_choice")
+STRICT = {"type": "object", "properties": {"a": {}}, "required": [], "additionalProperties": False}
+MIXED = {"type": "function", "strict": True, "function": {"name": "f", "parameters": {"type": "object"}}}
+BARE = tool(parameters={"type": "object", "additionalProperties": False}, strict=True)
+ABC = [tool(name) for name in "abc"]
+NOPE = {"type": "function", "function": {"name": "nope"}}
+ANSWERED = [ASK, calls("a"), result("a")]
+SEVERAL = {"takes": {"multiple_choices": True}}
+LIKELY = {"takes": {"extra_parameters": frozenset({"logprobs"})}, "speaks": None}
+STRICTLY, RELAXED = {"validation": "strict"}, {"tool_names": "relaxed"}
+FEW = {"limits": LimitsConfig(tools_max=3)}
+
+
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [flat(name) for name in names]}}
+
+
+@every(
+    ("case", "body", "expected"),
+    [
+        # Duplicates point at the second (C29).
+        ({}, {"tools": [tool("a"), tool("b"), flat("a")]}, (SCHEMA, "tools[2].name")),
+        ({}, {"tools": [tool("a"), {"type": "custom", "custom": {"name": "a"}}]}, (SCHEMA, "tools[1].custom.name")),
+        # The deprecated `functions`.
+        ({}, {"functions": [{"name": "a"}, {"name": "a b"}]}, (SCHEMA, "functions[1].name")),
+        ({}, {"functions": [{"name": "a", "parameters": {"type": "array"}}]}, (SCHEMA, "functions[0].parameters.type")),
+        # Strict tools, and strict validation, which wants parameters and knows of no parallel strict calls (C9).
+        ({}, {"tools": [tool(parameters=STRICT, strict=True)]}, (SCHEMA, "tools[0].function.parameters.required")),
+        ({}, {"tools": [MIXED]}, (SCHEMA, "tools[0].function.parameters.additionalProperties")),
+        (STRICTLY, {"tools": [tool()]}, (SCHEMA, "tools[0].function.parameters")),
+        (STRICTLY, {"tools": [flat()]}, (SCHEMA, "tools[0].parameters")),
+        (STRICTLY, {"tools": [BARE], "parallel_tool_calls": True}, ("invalid_value", "parallel_tool_calls")),
+        (RELAXED, {"tools": [tool("a b")]}, (SCHEMA, "tools[0].function.name")),
+        # Choices.
+        ({}, {"tools": [tool()], "tool_choice": NOPE}, CHOICE),
+        ({}, {"tool_choice": NOPE}, CHOICE),
+        ({}, {"tool_choice": "required"}, CHOICE),
+        ({}, {"tools": [], "tool_choice": "required"}, CHOICE),
+        ({}, {"tools": [tool()], "tool_choice": allowed("auto", "f", "nope")}, CHOICE),
+        ({}, {"tools": [tool()], "tool_choice": allowed("required")}, CHOICE),
+        ({}, {"functions": [{"name": "f"}], "function_call": {"name": "nope"}}, (CHOICE[0], "function_call")),
+        (FEW, {"tools": ABC, "tool_choice": allowed("auto", "a", "b", "c", "a")}, CHOICE),
+        # Probabilities do not survive a scan. Answers without end have a bound where they are read.
+        (LIKELY, {"tools": [tool()], "logprobs": True}, ("unsupported_parameter", "logprobs")),
+        ({}, {"tools": [tool()], "n": 2}, ("unsupported_parameter", "n")),
+        ({"speaks": None}, {"n": 2}, ("unsupported_parameter", "n")),
+        (SEVERAL, {"tools": [tool()], "n": 129}, ("invalid_value", "n")),
+        ({"unsupported": "ignore"}, {"tools": [tool()], "n": 129}, ("invalid_value", "n")),
+    ],
+)
+def test_what_is_refused(case: Any, body: Any, expected: tuple[str, str]) -> None:
+    assert Case(**case).fault(**body) == expected
+
+
+@every(
+    ("case", "messages", "body"),
+    [
+        # Ordinary requests.
+        ({}, [], {}),
+        ({}, [ASK, calls("a", "b"), result("a"), result("b")], {"tools": [tool(), flat("g")]}),
+        ({}, [], {"tools": [], "tool_choice": "auto"}),
+        ({}, [], {"tool_choice": "none"}),
+        ({}, [], {"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "f"}}}),
+        ({}, [], {"tools": [tool(parameters=None), {"type": "web_search"}, {"type": "web_search"}]}),
+        # Names of the route and the protocol; tools that are not strict, and strict validation.
+        (RELAXED, [], {"tools": [tool("server/mcp:x.y")]}),
+        ({}, [], {"tools": [flat("x" * 128)]}),
+        ({}, [], {"tools": [tool(parameters=STRICT), tool("g", parameters=STRICT, strict=False), tool("h", strict=True)]}),
+        (STRICTLY, [], {"tools": [tool(parameters={})]}),
+        (STRICTLY, [], {"tools": [BARE]}),
+        (STRICTLY, [], {"tools": [BARE], "parallel_tool_calls": False}),
+        (STRICTLY, [], {"tools": [tool(parameters={})], "parallel_tool_calls": True}),
+        ({}, [], {"tools": [BARE], "parallel_tool_calls": True}),
+        # Choices.
+        ({}, [], {"tools": [tool()], "tool_choice": allowed("required", "f")}),
+        ({}, [], {"tools": [tool()], "tool_choice": "required"}),
+        ({"mode": "native"}, [], {"tools": [{"type": "web_search"}], "tool_choice": "required"}),
+        (FEW, [], {"tools": ABC, "tool_choice": allowed("auto", "a", "b", "c")}),
+        # Probabilities, and fields that ask for nothing.
+        (LIKELY, [], {"logprobs": True}),
+        (LIKELY, [], {"tools": [tool()], "tool_choice": "none", "logprobs": True}),
+        ({}, [], {"tools": [tool()], **IDLE}),
+        ({}, [], {"tools": [tool()], "made_up": 1, "top_logprobs": 0}),
+        # Several answers: Chat and completions alike. Bytes that pass are the server's affair.
+        *(({}, [], {"n": n}) for n in (1, None, 10**6)),
+        *(
+            ({"speaks": speaks}, messages, asked)
+            for speaks in (CHAT, CompletionsProtocol())
+            for messages, asked in (([], {"n": 2}), ([], {"logprobs": True}), (ANSWERED, {"n": 2, "logprobs": True}))
+        ),
+        (SEVERAL, [], {"n": 2}),
+        (SEVERAL, [], {"tools": [tool()], "n": 128}),
+        ({"unsupported": "ignore"}, [], {"n": 2}),
+    ],
+)  # fmt: skip
+def test_what_passes_untouched(case: Any, messages: list[Any], body: Any) -> None:
+    Case(**case).passes(*messages, **body)
+
+
+def test_a_name_that_would_do_on_another_route_says_so() -> None:
+    with pytest.raises(ClientFault, match="tool_names: relaxed"):
+        Case().passes(tools=[tool("server/mcp:x.y")])
 
 
 # --- tools ----------------------------------------------------------------------------------------------------------
@@ -117,36 +214,6 @@ def test_ordinary_requests_pass_untouched() -> None:
 def test_names(name: str) -> None:
     assert Case().fault(tools=[tool(), tool(name)]) == (SCHEMA, "tools[1].function.name")
     assert Case().fault(tools=[flat(name)]) == (SCHEMA, "tools[0].name")
-
-
-def test_name_rules_of_the_route_and_the_protocol() -> None:
-    with pytest.raises(ClientFault, match="tool_names: relaxed"):
-        Case().passes(tools=[tool("server/mcp:x.y")])
-    Case(tool_names="relaxed").passes(tools=[tool("server/mcp:x.y")])
-    assert Case(tool_names="relaxed").fault(tools=[tool("a b")]) == (SCHEMA, "tools[0].function.name")
-    Case().passes(tools=[flat("x" * 128)])
-
-
-STRICT = {"type": "object", "properties": {"a": {}}, "required": [], "additionalProperties": False}
-MIXED = {"type": "function", "strict": True, "function": {"name": "f", "parameters": {"type": "object"}}}
-
-
-@every(
-    ("body", "param"),
-    [
-        # Duplicates point at the second (C29).
-        ({"tools": [tool("a"), tool("b"), flat("a")]}, "tools[2].name"),
-        ({"tools": [tool("a"), {"type": "custom", "custom": {"name": "a"}}]}, "tools[1].custom.name"),
-        # The deprecated `functions`.
-        ({"functions": [{"name": "a"}, {"name": "a b"}]}, "functions[1].name"),
-        ({"functions": [{"name": "a", "parameters": {"type": "array"}}]}, "functions[0].parameters.type"),
-        # Strict tools.
-        ({"tools": [tool(parameters=STRICT, strict=True)]}, "tools[0].function.parameters.required"),
-        ({"tools": [MIXED]}, "tools[0].function.parameters.additionalProperties"),
-    ],
-)
-def test_tools_that_are_refused(body: Any, param: str) -> None:
-    assert Case().fault(**body) == (SCHEMA, param)
 
 
 @every(
@@ -163,10 +230,6 @@ def test_schemas(parameters: Any, where: str) -> None:
     tools = [tool("a"), tool("b", parameters=parameters)]
     assert Case().fault(tools=tools) == (SCHEMA, f"tools[1].function.parameters{where}")
     assert Case().fault(tools=[flat("b", parameters=parameters)]) == (SCHEMA, f"tools[0].parameters{where}")
-
-
-def test_tools_that_are_not_strict() -> None:
-    Case().passes(tools=[tool(parameters=STRICT), tool("g", parameters=STRICT, strict=False), tool("h", strict=True)])
 
 
 def test_number_of_tools(caplog: pytest.LogCaptureFixture) -> None:
@@ -207,25 +270,6 @@ def test_other_kinds_are_noted_and_never_refused(caplog: pytest.LogCaptureFixtur
     assert [(r.levelname, r.getMessage()) for r in caplog.records] == [("WARNING", said)]
 
 
-def test_strict_validation_wants_parameters() -> None:
-    case = Case(validation="strict")
-    assert case.fault(tools=[tool()]) == (SCHEMA, "tools[0].function.parameters")
-    assert case.fault(tools=[flat()]) == (SCHEMA, "tools[0].parameters")
-    case.passes(tools=[tool(parameters={})])
-
-
-def test_strict_validation_and_parallel_calls() -> None:
-    """C9."""
-    strict = tool(parameters={"type": "object", "additionalProperties": False}, strict=True)
-    loose = tool("g", parameters={})
-    case = Case(validation="strict")
-    assert case.fault(tools=[strict], parallel_tool_calls=True) == ("invalid_value", "parallel_tool_calls")
-    case.passes(tools=[strict])
-    case.passes(tools=[strict], parallel_tool_calls=False)
-    case.passes(tools=[loose], parallel_tool_calls=True)
-    Case().passes(tools=[strict], parallel_tool_calls=True)
-
-
 def test_compiled_schemas_are_left_for_others() -> None:
     exchange = Case().passes(tools=[tool("a", parameters={"required": ["x"]}), tool("b"), {"type": "web_search"}])
     schemas = exchange.state[ToolSchemas]
@@ -240,44 +284,6 @@ def test_a_duplicate_is_found_although_the_schemas_are_known() -> None:
     case.passes(tools=[tool("a")])
 
 
-# --- tool_choice ----------------------------------------------------------------------------------------------------
-
-CHOICE = ("invalid_tool_choice", "tool_choice")
-
-
-def allowed(mode: str, *names: str) -> dict[str, Any]:
-    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [flat(name) for name in names]}}
-
-
-@every(
-    ("body", "param"),
-    [
-        ({"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "nope"}}}, "tool_choice"),
-        ({"tool_choice": {"type": "function", "function": {"name": "nope"}}}, "tool_choice"),
-        ({"tool_choice": "required"}, "tool_choice"),
-        ({"tools": [], "tool_choice": "required"}, "tool_choice"),
-        ({"tools": [tool()], "tool_choice": allowed("auto", "f", "nope")}, "tool_choice"),
-        ({"tools": [tool()], "tool_choice": allowed("required")}, "tool_choice"),
-        ({"functions": [{"name": "f"}], "function_call": {"name": "nope"}}, "function_call"),
-    ],
-)
-def test_a_choice_that_is_refused(body: Any, param: str) -> None:
-    assert Case().fault(**body) == (CHOICE[0], param)
-
-
-def test_a_choice_that_passes() -> None:
-    Case().passes(tools=[tool()], tool_choice=allowed("required", "f"))
-    Case().passes(tools=[tool()], tool_choice="required")
-    Case(mode="native").passes(tools=[{"type": "web_search"}], tool_choice="required")
-
-
-def test_number_of_allowed_tools() -> None:
-    case = Case(limits=LimitsConfig(tools_max=3))
-    tools = [tool(name) for name in "abc"]
-    case.passes(tools=tools, tool_choice=allowed("auto", "a", "b", "c"))
-    assert case.fault(tools=tools, tool_choice=allowed("auto", "a", "b", "c", "a")) == CHOICE
-
-
 # --- fields the route cannot honour ---------------------------------------------------------------------------------
 
 ASKS = {
@@ -288,7 +294,6 @@ ASKS = {
     "web_search_options": {},
     "logit_bias": {"50256": -100},
 }
-IDLE = {"logprobs": False, "audio": None, "modalities": ["text"], "prediction": None, "logit_bias": {}, "store": True}
 
 
 @every("name", ASKS)
@@ -313,40 +318,6 @@ def test_fields_that_the_backend_takes(name: str) -> None:
     Case(takes=takes).passes(tools=[tool()], **asks)
     Case(forward_unknown="all").passes(tools=[tool()], **asks)
     assert Case(takes=takes, forward_unknown="drop").fault(tools=[tool()], **asks) == ("unsupported_parameter", name)
-
-
-def test_probabilities_do_not_survive_a_scan() -> None:
-    case = Case(takes={"extra_parameters": frozenset({"logprobs"})}, speaks=None)
-    assert case.fault(tools=[tool()], logprobs=True) == ("unsupported_parameter", "logprobs")
-    case.passes(logprobs=True)
-    case.passes(tools=[tool()], tool_choice="none", logprobs=True)
-
-
-def test_fields_that_ask_for_nothing() -> None:
-    for fields in (IDLE, {"made_up": 1, "top_logprobs": 0}):
-        Case().passes(tools=[tool()], **fields)
-    for n in (1, None):
-        Case().passes(n=n)
-
-
-def test_several_answers() -> None:
-    assert Case().fault(n=2, tools=[tool()]) == ("unsupported_parameter", "n")
-    assert Case(speaks=None).fault(n=2) == ("unsupported_parameter", "n")
-    for speaks in CHAT, CompletionsProtocol():  # alike
-        Case(speaks=speaks).passes(n=2)
-        Case(speaks=speaks).passes(logprobs=True)
-        Case(speaks=speaks).passes(ASK, calls("a"), result("a"), n=2, logprobs=True)
-    Case(takes={"multiple_choices": True}).passes(n=2)
-    Case(unsupported="ignore").passes(n=2)
-
-
-def test_answers_without_end() -> None:
-    """Where they are read there is a bound on them; bytes that pass are the server's affair."""
-    several = {"multiple_choices": True}
-    Case().passes(n=10**6)
-    Case(takes=several).passes(tools=[tool()], n=128)
-    for case in (Case(takes=several), Case(unsupported="ignore")):
-        assert case.fault(tools=[tool()], n=129) == ("invalid_value", "n")
 
 
 # --- the conversation -----------------------------------------------------------------------------------------------
