@@ -1,6 +1,6 @@
 """What a request costs: calls of the gateway's own functions, and instructions. Both are counted, without a timer.
 
-    python -m bench.budget                # count and compare with bench/budget.json; two minutes
+    python -m bench.budget                # count and compare with bench/budget.json; a minute
     python -m bench.budget --only calls   # a few seconds
     python -m bench.budget --update       # count and keep: in the commit with the reason
 
@@ -144,6 +144,19 @@ def count_instructions(works: Sequence[Work]) -> dict[str, float]:
     return {work.title: float(total // requests_of(work)) for work, total in zip(works, totals, strict=True)}
 
 
+def count_warm(works: Sequence[Work], ready: Sequence[tuple[Callable[[], None], Callable[[], None]]] = ()) -> None:
+    """Counts the requests of each kind after the gateways of all were warmed up. `ready`: those that were."""
+    if not works:
+        callgrind.counted_in_turn(ready)
+        return
+    first, *others = works
+
+    def go_on(serve: Callable[[], None], again: Callable[[], None]) -> None:
+        count_warm(others, [*ready, (serve, again)])
+
+    measure(first, requests_of(first), go_on, partial(loop_for, first))
+
+
 def python() -> str:
     """Returns the Python version, on which calls depend besides the source."""
     return f"Python {'.'.join(platform.python_version_tuple()[:2])}"
@@ -157,8 +170,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--counted", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.counted is not None:
-        for work in titled(options.counted):
-            measure(work, requests_of(work), callgrind.counted, partial(loop_for, work))
+        count_warm(titled(options.counted))
         return 0
     status = 0
     if options.only != "instructions":
