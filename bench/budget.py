@@ -1,6 +1,6 @@
 """What a request costs: calls of the gateway's own functions, and instructions. Both are counted, without a timer.
 
-    python -m bench.budget                # count and compare with bench/budget.json; two minutes
+    python -m bench.budget                # count and compare with bench/budget.json; a minute
     python -m bench.budget --only calls   # a few seconds
     python -m bench.budget --update       # count and keep: in the commit with the reason
 
@@ -24,7 +24,7 @@ import dis
 import json
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
@@ -40,7 +40,7 @@ REQUESTS: Final = 20
 AGENTS_REQUESTS: Final = 4
 """Each is some messages longer."""
 RECOUNTS: Final = 2
-"""Counts again if one seems worse: beside other work timers fire and reads are cut more often, which costs 1 %."""
+"""Counts again of what seems worse: beside other work timers fire and reads are cut more often, which costs 1 %."""
 SHORT: Final = 12
 """Frames of a stream: few, because requests are measured, not frames."""
 KEPT: Final = Path(__file__).with_name("budget.json")
@@ -65,19 +65,16 @@ WORKS: Final = (
     *(
         Work(f"{title}, an agent's message {turns}", 10, stream=True, frames=SHORT, api=api, turns=turns, store=False)
         for title, api in AGENTS.items()
-        for turns in (20, 60, 200)
+        for turns in (20, 200)
     ),
-    *(
-        Work(
-            f"Responses, kept, an agent's request {turns} by id",
-            10,
-            stream=True,
-            frames=SHORT,
-            api="responses",
-            turns=turns,
-            by_id=True,
-        )
-        for turns in (20, 60)
+    Work(
+        "Responses, kept, an agent's request 60 by id",
+        10,
+        stream=True,
+        frames=SHORT,
+        api="responses",
+        turns=60,
+        by_id=True,
     ),
     Work("Messages, 150 tools, an agent's message 60", 150, stream=True, frames=SHORT, api="messages", turns=60),
     Work("Chat, native, an agent's message 200", 10, stream=True, frames=SHORT, turns=200, mode="native"),
@@ -131,15 +128,33 @@ def calls(work: Work) -> float:
     return begun / requests_of(work)
 
 
-def count_calls() -> dict[str, float]:
-    """Returns the calls per request of each kind, by title."""
-    return {work.title: round(calls(work), 1) for work in WORKS}
+def titled(titles: Container[str]) -> list[Work]:
+    """Returns the kinds with these titles."""
+    return [work for work in WORKS if work.title in titles]
 
 
-def count_instructions() -> dict[str, float]:
-    """Returns the instructions per request of each kind, by title."""
-    totals, _ = callgrind.count("bench.budget", "--counted", times=len(WORKS))
-    return {work.title: float(total // requests_of(work)) for work, total in zip(WORKS, totals, strict=True)}
+def count_calls(works: Sequence[Work]) -> dict[str, float]:
+    """Returns the calls per request of each of these kinds, by title."""
+    return {work.title: round(calls(work), 1) for work in works}
+
+
+def count_instructions(works: Sequence[Work]) -> dict[str, float]:
+    """Returns the instructions per request of each of these kinds, by title."""
+    totals, _ = callgrind.count("bench.budget", "--counted", *(work.title for work in works), times=len(works))
+    return {work.title: float(total // requests_of(work)) for work, total in zip(works, totals, strict=True)}
+
+
+def count_warm(works: Sequence[Work], ready: Sequence[tuple[Callable[[], None], Callable[[], None]]] = ()) -> None:
+    """Counts the requests of each kind after the gateways of all were warmed up. `ready`: those that were."""
+    if not works:
+        callgrind.counted_in_turn(ready)
+        return
+    first, *others = works
+
+    def go_on(serve: Callable[[], None], again: Callable[[], None]) -> None:
+        count_warm(others, [*ready, (serve, again)])
+
+    measure(first, requests_of(first), go_on, partial(loop_for, first))
 
 
 def python() -> str:
@@ -152,11 +167,10 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.budget", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--update", action="store_true", help="keep what is counted")
     parser.add_argument("--only", choices=("calls", "instructions"), help="count only these")
-    parser.add_argument("--counted", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--counted", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.counted:
-        for work in WORKS:
-            measure(work, requests_of(work), callgrind.counted, partial(loop_for, work))
+    if options.counted is not None:
+        count_warm(titled(options.counted))
         return 0
     status = 0
     if options.only != "instructions":
@@ -169,17 +183,16 @@ def main(arguments: Sequence[str]) -> int:
     return status
 
 
-def _compare(what: str, machine: str, count: Callable[[], dict[str, float]], *, update: bool) -> int:
+def _compare(what: str, machine: str, count: Callable[[Sequence[Work]], dict[str, float]], *, update: bool) -> int:
     kept: dict[str, dict[str, dict[str, float]]] = json.loads(KEPT.read_text("utf-8"))
     known = kept[what].get(machine, {})
     if not known and not update:
         print(f"{what} SKIPPED: nothing is kept for {machine}; `--update` keeps it")
         return 0
-    counts = count()
-    for _ in range(RECOUNTS):
-        if update or not worse(counts, known, TOLERANCE):
-            break
-        counts = {name: min(now, counts[name]) for name, now in count().items()}
+    counts = count(WORKS)
+    for _ in range(0 if update else RECOUNTS):
+        if again := titled(worse(counts, known, TOLERANCE)):
+            counts |= {name: min(now, counts[name]) for name, now in count(again).items()}
     for name, now in counts.items():
         print(f"{name}: {now:,.1f} {what}" + (f", {now / known[name] - 1:+.1%}" if name in known else ""))
     if update:

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,13 +26,18 @@ __attribute__((noinline)) void {COUNTED}(void (*call)(void)) {{
 }}
 
 void switched(void (*before)(void), void (*call)(void)) {{
-    CALLGRIND_START_INSTRUMENTATION;
     before();
     {COUNTED}(call);
+}}
+
+void watched(void (*work)(void)) {{
+    CALLGRIND_START_INSTRUMENTATION;
+    work();
     CALLGRIND_STOP_INSTRUMENTATION;
 }}
 """
-"""Outside of `switched` valgrind does not look for calls, with which everything takes seven times as long."""
+"""Outside of `watched` valgrind does not look for calls, with which everything takes seven times as long. Where it
+begins and where it ends, all code is translated again, which takes seconds."""
 _SWITCH: Final = "TOOLWIRE_COUNTED"
 """The variable with the path of the library made of `SWITCH`."""
 
@@ -46,15 +51,30 @@ def installed() -> bool:
     return bool(asked) and asked.returncode == 0 and asked.stdout.startswith("valgrind-")
 
 
-def counted(call: Callable[[], None], before: Callable[[], None] = lambda: None) -> None:
-    """Calls `before`, which is not counted, and `call`, under `count` from within `COUNTED`. What runs for the first
-    time is slow, so what happens once a second would happen more often in `call`."""
-    if library := os.environ.get(_SWITCH):
-        function = ctypes.CFUNCTYPE(None)
-        ctypes.CDLL(library).switched(function(before), function(call))
-    else:
-        before()
-        call()
+Call = Callable[[], None]
+
+
+def counted(call: Call, before: Call = lambda: None) -> None:
+    """Counts one call: see `counted_in_turn`."""
+    counted_in_turn([(call, before)])
+
+
+def counted_in_turn(pairs: Sequence[tuple[Call, Call]]) -> None:
+    """Calls the second of each pair, which is not counted, and the first, under `count` from within `COUNTED`. What
+    runs for the first time is slow, so what happens once a second would happen more often in what is counted."""
+    library = os.environ.get(_SWITCH)
+    if library is None:
+        for call, before in pairs:
+            before()
+            call()
+        return
+    switch, function = ctypes.CDLL(library), ctypes.CFUNCTYPE(None)
+
+    def work() -> None:
+        for call, before in pairs:
+            switch.switched(function(before), function(call))
+
+    switch.watched(function(work))
 
 
 def count(
@@ -63,7 +83,8 @@ def count(
     """Returns the instructions inside a function of `python -m module`, including called functions, and the output of
     the command.
 
-    There is one count of `inside`, which may be a pattern, for each call of `counted`, of which there must be so many.
+    There is one count of `inside`, which may be a pattern, for each pair that is given to `counted_in_turn`.
+    There must be so many.
     `keep`: the file for callgrind's own output, of the last. Raises `RuntimeError` with the command's output if it
     fails.
     """

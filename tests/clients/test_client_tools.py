@@ -3,7 +3,6 @@ a model that only writes text and on a server that knows functions alone."""
 
 from __future__ import annotations
 
-import json
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from anthropic.tools import BetaAsyncAbstractComputerToolset20260801
 from anthropic.tools.memory import BetaAsyncLocalFilesystemMemoryTool
 
 from tests.clients.conftest import Node, Task
-from tests.clients.pip import run as run_python
 from tests.clients.task import LOST, MODES, turn
 from tests.e2e.conftest import Gateway, sdk
 from tests.e2e.test_messages_sdk import sdk as messages_sdk
@@ -242,32 +240,3 @@ async def test_the_tools_of_both_in_ai(gateway: Gateway, node: Node) -> None:
             (shell, local, patch) = (given for _, given in got["calls"])
             assert (shell["action"]["commands"], local["action"]["command"]) == (["ls"], ["ls", "-l"]), how
             assert patch["operation"] == OF_OPENAI[2][1], how
-
-
-# --- LangChain ------------------------------------------------------------------------------------------------------
-
-IN_LANGCHAIN: list[tuple[str, dict[str, Any]]] = [
-    ("apply_patch", OF_OPENAI[2][1]),
-    ("computer", {"actions": [{"type": "click", "x": 3, "y": 4, "button": "left"}, {"type": "screenshot"}]}),
-]
-
-
-async def test_the_tools_of_both_in_langchain(gateway: Gateway, shared: Path) -> None:
-    """By one process: to import such a library takes seconds."""
-    ways = [(api, mode, streamed) for api in ("openai", "anthropic") for mode in MODES for streamed in (False, True)]
-    tasks = []
-    for api, mode, streamed in ways:
-        calls = IN_LANGCHAIN if api == "openai" else OF_ANTHROPIC[:3]
-        made = [turn(mode, "", call) for call in calls]
-        server = await gateway(script=[*made, {"text": "Done."}], mode=mode)
-        tasks.append({"url": str(server.make_url("/")).rstrip("/"), "api": api, "streamed": streamed})
-    status, out, err = await run_python("langchain_tools/own_tools.py", json.dumps(tasks), shared)
-    assert status == 0, f"{out}{err}"
-    for (api, _, _), line in zip(ways, out.splitlines(), strict=True):
-        report = json.loads(line)
-        assert report["text"].strip() == "Done."
-        if api == "anthropic":
-            assert report["calls"] == [list(call) for call in OF_ANTHROPIC[:3]]
-        else:
-            (_, patch), (_, computer) = IN_LANGCHAIN
-            assert report["calls"] == [["apply_patch_call", patch], ["computer_call", computer["actions"]]]

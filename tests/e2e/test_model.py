@@ -102,8 +102,8 @@ def hostile_example(model: str) -> dict[str, Any]:
 async def test_the_demo_shows_two_calls(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """R35.1. What is shown is that of a log: no colours, no line beyond 80 columns. The command as a whole is a step of
-    `.ci/run`."""
+    """R35.1. What is shown is that of a log: no colours, no line beyond 80 columns. The command as a whole:
+    `tests/packaging/test_windows.py`."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(walkthrough, "example", hostile_example)
     recorder, plugins = walkthrough.RawText(), registries()

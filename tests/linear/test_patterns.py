@@ -12,7 +12,7 @@ from .hostile import families
 from .inventory import ANCHORED, held, sites
 from .steps import Steps, TooManySteps, has_loop
 
-FIRST: Final = 80
+FIRST: Final = 40
 """Characters of the shortest text of a family."""
 LONGEST: Final = 1536
 """Of the longest."""

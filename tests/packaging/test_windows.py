@@ -83,13 +83,14 @@ def test_one_process_serves_and_ends_gracefully(
 
 
 ONE_CALL = """
+from toolwire.cli import main
 from toolwire.extras.demo import walkthrough
 
 async def shows_nothing(running):
     pass
 
 walkthrough._show_server_tool = shows_nothing
-raise SystemExit(walkthrough.run(port=0, once=True))
+main(["demo", "--once", "--port", "0"])
 """
 """The demo without its second part, which only takes more of the model's time."""
 

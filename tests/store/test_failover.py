@@ -26,7 +26,7 @@ pytestmark = pytest.mark.needs(REDIS)
 WRITERS = 8
 SOME = 60
 """Turns that are kept before, and again after, something happens."""
-PAUSE_S = 0.01
+PAUSE_S = 0.03
 """Of a writer after a turn: with so many of them there is always something under way."""
 PREFIX = "{failover}"
 

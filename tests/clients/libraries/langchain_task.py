@@ -1,6 +1,7 @@
-"""LangChain with tools that its providers define and that are run here, as often as the argument says.
+"""LangChain, as often as the argument says: the task of `tests/clients/task.py`, or tools that its providers define and
+that are run here.
 
-What to do comes as JSON, what was called goes out as JSON, a line for each.
+What to do comes as JSON, what was done goes out as JSON, a line for each.
 """
 
 import json
@@ -8,6 +9,7 @@ import sys
 
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -22,7 +24,43 @@ def answer(bound, messages, streamed):
     return reply
 
 
-def of_anthropic(task):
+def work(task):
+    files = dict(task["files"])
+    calls = []
+
+    @tool
+    def read_file(path: str) -> str:
+        """Read a text file."""
+        calls.append(["read_file", {"path": path}])
+        return files[path]
+
+    @tool
+    def write_file(path: str, content: str) -> str:
+        """Write a text file."""
+        calls.append(["write_file", {"path": path, "content": content}])
+        files[path] = content
+        return "written"
+
+    tools = {"read_file": read_file, "write_file": write_file}
+    model = ChatAnthropic(model="some-model", base_url=task["url"], api_key="k", max_tokens=500)
+    bound = model.bind_tools(list(tools.values()))
+    messages = [HumanMessage(task["ask"])]
+    said = []
+    usage = []
+    while True:
+        reply = answer(bound, messages, task["streamed"])
+        messages.append(reply)
+        said.append(reply.text)
+        usage.append(reply.usage_metadata["input_tokens"] > 0 and reply.usage_metadata["output_tokens"] > 0)
+        if not reply.tool_calls:
+            break
+        for call in reply.tool_calls:
+            messages.append(ToolMessage(tools[call["name"]].invoke(call["args"]), tool_call_id=call["id"]))
+    counted = model.get_num_tokens_from_messages(messages[:1], tools=list(tools.values()))
+    return {"calls": calls, "files": files, "said": said, "usage": usage, "counted": counted}
+
+
+def tools_of_anthropic(task):
     model = ChatAnthropic(model="some-model", base_url=task["url"], api_key="k", max_tokens=500)
     bound = model.bind_tools(
         [
@@ -36,13 +74,13 @@ def of_anthropic(task):
     while True:
         messages.append(answer(bound, messages, task["streamed"]))
         if not messages[-1].tool_calls:
-            return calls, messages[-1].text
+            return {"calls": calls, "text": messages[-1].text}
         for call in messages[-1].tool_calls:
             calls.append([call["name"], call["args"]])
             messages.append(ToolMessage(f"of the {call['name']}", tool_call_id=call["id"]))
 
 
-def of_openai(task):
+def tools_of_openai(task):
     model = ChatOpenAI(
         model="some-model",
         base_url=task["url"] + "/v1",
@@ -58,7 +96,7 @@ def of_openai(task):
         kinds = ("apply_patch_call", "computer_call")
         made = [block for block in messages[-1].content if isinstance(block, dict) and block.get("type") in kinds]
         if not made:
-            return calls, messages[-1].text
+            return {"calls": calls, "text": messages[-1].text}
         for call in made:
             calls.append([call["type"], call.get("operation") or call["actions"]])
             if call["type"] == "computer_call":
@@ -70,6 +108,7 @@ def of_openai(task):
                 messages.append(HumanMessage([{**result, "call_id": call["call_id"]}]))
 
 
+DO = {"task": work, "tools of anthropic": tools_of_anthropic, "tools of openai": tools_of_openai}
+
 for each in json.loads(sys.argv[1]):
-    made, said = (of_openai if each["api"] == "openai" else of_anthropic)(each)
-    print(json.dumps({"calls": made, "text": said}))
+    print(json.dumps(DO[each["do"]](each)))
