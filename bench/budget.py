@@ -65,16 +65,19 @@ WORKS: Final = (
     *(
         Work(f"{title}, an agent's message {turns}", 10, stream=True, frames=SHORT, api=api, turns=turns, store=False)
         for title, api in AGENTS.items()
-        for turns in (20, 200)
+        for turns in (20, 60, 200)
     ),
-    Work(
-        "Responses, kept, an agent's request 60 by id",
-        10,
-        stream=True,
-        frames=SHORT,
-        api="responses",
-        turns=60,
-        by_id=True,
+    *(
+        Work(
+            f"Responses, kept, an agent's request {turns} by id",
+            10,
+            stream=True,
+            frames=SHORT,
+            api="responses",
+            turns=turns,
+            by_id=True,
+        )
+        for turns in (20, 60)
     ),
     Work("Messages, 150 tools, an agent's message 60", 150, stream=True, frames=SHORT, api="messages", turns=60),
     Work("Chat, native, an agent's message 200", 10, stream=True, frames=SHORT, turns=200, mode="native"),
