@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from typing import Final
 
 from ..formats.engine.keys import METADATA
-from ..repair.literals import json_string
 from ..scan._grammar import SPACE
 from .markup import Tag
 from .untyped import OTHERS, STRING, Types
@@ -61,21 +60,6 @@ DOTS: Final = ("...", "…")
 STOP_TOKENS: Final = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|eot|>", "<|endoftext|>", "</s>")
 
 BOTH: Final = frozenset((*PARAMETER, *VALUE)) - KEY
-
-
-def from_text(value: Any) -> Any:
-    """Returns the parsed object if `value` is a string with a JSON object, else `value` itself."""
-    if isinstance(value, str) and value.strip(SPACE)[:1] == "{":
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-    return value
-
-
-def dumps(value: Any) -> str:
-    """Returns a value as JSON text; non-ASCII characters stay as they are."""
-    return json_string(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def explains(text: str) -> bool:

@@ -47,10 +47,10 @@ from .written import ParsedArguments, UnreadableArguments, WrittenArguments, Wri
 
 _COMBINED: Final = frozenset(("$ref", "allOf", "anyOf", "oneOf"))
 
-_Member = tuple[Any, str]
+Member = tuple[Any, str]
 """A value and its exact text."""
 
-_ABSENT: Final[_Member] = (None, "null")
+ABSENT: Final[Member] = (None, "null")
 
 _THOUGHT: Final = re.compile(
     rf'[ \t\r\n]*\{{\s*(?:"{ROLE}"\s*:\s*"\w+"\s*,\s*)?+"(?:{"|".join(THOUGHTS)})"\s*:\s*("(?:[^"\\]++|\\.)*+")\s*,',
@@ -179,7 +179,7 @@ class MemberArguments:
     """Arguments among the members of a call's object, without its name. `keys` are the argument keys of the syntax.
     `cut`: the object was not closed, or more was closed than opened."""
 
-    members: dict[str, _Member]
+    members: dict[str, Member]
     keys: tuple[str, ...]
     taught: Literal["string", "object"]
     cut: bool = False
@@ -227,7 +227,7 @@ class MemberArguments:
             raise ValueError("it breaks off before its arguments")
         if empty is None and flat:
             raise ValueError(f"the keys beside its name are not the tool's arguments: {', '.join(flat)[:100]}")
-        return JsonArguments(*(empty or _ABSENT), self.taught).settle(parameters, repair=repair, objects=objects)
+        return JsonArguments(*(empty or ABSENT), self.taught).settle(parameters, repair=repair, objects=objects)
 
     @property
     def value(self) -> Any:
@@ -239,9 +239,9 @@ class MemberArguments:
         """The JSON text of `value`, as the model wrote it."""
         return self._raw()[1]
 
-    def _raw(self) -> _Member:
+    def _raw(self) -> Member:
         keys = [key for key in (*self.keys, *ARGUMENTS) if key in self.members]
-        return self.members[next(filter(self._has_value, keys), keys[0])] if keys else _ABSENT
+        return self.members[next(filter(self._has_value, keys), keys[0])] if keys else ABSENT
 
     def _is_explicitly_empty(self) -> bool:
         """Returns True if the first non-blank value under a key of arguments is an empty object."""
@@ -251,7 +251,7 @@ class MemberArguments:
     def _has_value(self, key: str) -> bool:
         return key in self.members and self.members[key][0] not in (None, "", "{}", {})
 
-    def _flat(self, known: ParameterTypes) -> dict[str, _Member]:
+    def _flat(self, known: ParameterTypes) -> dict[str, Member]:
         """Returns the members that are the arguments if these stand beside the name."""
         declared = known.names
         return {
@@ -266,7 +266,7 @@ class MemberArguments:
         kinds = [(known.of(key), _kind(self.members[key][0])) for key in wrapping]
         return all(types is None or kind in types for types, kind in kinds)
 
-    def _settled_flat(self, flat: Mapping[str, _Member], objects: bool) -> ParsedArguments:
+    def _settled_flat(self, flat: Mapping[str, Member], objects: bool) -> ParsedArguments:
         if self.taught == "string" and not objects:
             raise ValueError("its arguments are beside its name, not in a string")
         text = object_text((valid_text(key), text) for key, (_, text) in flat.items())
@@ -365,7 +365,7 @@ def json_calls(value: Any, text: str, syntax: BlockSyntax, *, listed: bool, cut:
     """Yields the calls in JSON: an object, an object with a list of calls, or (if `listed`) an array. `cut`: see
     `MemberArguments`. Raises `ValueError` for other values."""
     if isinstance(value, dict):
-        members = _members(text)
+        members = members_of(text)
         listing = next((key for key in LISTINGS if key in value), None)
         if listing is None or any(name in value for name in syntax.names):
             yield _json_call(members, text, syntax, cut)
@@ -375,19 +375,19 @@ def json_calls(value: Any, text: str, syntax: BlockSyntax, *, listed: bool, cut:
         raise ValueError("it is not a JSON object")
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise ValueError("its calls are not an array of objects")
-    for item in _elements(text):
-        yield quick_call(item, syntax) or _json_call(_members(item), item, syntax, cut)
+    for item in elements_of(text):
+        yield quick_call(item, syntax) or _json_call(members_of(item), item, syntax, cut)
 
 
-def _json_call(members: dict[str, _Member], source: str, syntax: BlockSyntax, cut: bool) -> WrittenCall:
+def _json_call(members: dict[str, Member], source: str, syntax: BlockSyntax, cut: bool) -> WrittenCall:
     """Returns the call that an object describes."""
     if not syntax.names:
-        ((name, arguments),) = members.items() if len(members) == 1 else (("", _ABSENT),)
+        ((name, arguments),) = members.items() if len(members) == 1 else (("", ABSENT),)
         return WrittenCall(valid_text(name), JsonArguments(*arguments, syntax.arguments), source=source)
     readings = [*_named(members, syntax)]
     for key, (value, text) in members.items():
         if key in WRAPPERS and isinstance(value, dict):
-            readings += _named({**_without(members, key), **_members(text)}, syntax)
+            readings += _named({**_without(members, key), **members_of(text)}, syntax)
     call = None if readings else WrittenCall("", UnreadableArguments("it has no name"), source=source)
     for name, rest in reversed(readings):
         arguments_ = MemberArguments(rest, syntax.parameters, syntax.arguments, cut)
@@ -396,25 +396,25 @@ def _json_call(members: dict[str, _Member], source: str, syntax: BlockSyntax, cu
     return call
 
 
-def _named(members: dict[str, _Member], syntax: BlockSyntax) -> Iterator[tuple[str, dict[str, _Member]]]:
+def _named(members: dict[str, Member], syntax: BlockSyntax) -> Iterator[tuple[str, dict[str, Member]]]:
     """Yields the possible names in the order of rule 2, each with the remaining members."""
     for key in dict.fromkeys((*syntax.names, *NAMES)):
-        value, _ = members.get(key, _ABSENT)
+        value, _ = members.get(key, ABSENT)
         if isinstance(value, str):
             yield valid_text(value), _without(members, key)
 
 
-def _without(members: dict[str, _Member], key: str) -> dict[str, _Member]:
+def _without(members: dict[str, Member], key: str) -> dict[str, Member]:
     return {other: member for other, member in members.items() if other != key}
 
 
 # --- slices of a JSON text ------------------------------------------------------------------------------------------
 
 
-def _members(text: str) -> dict[str, _Member]:
+def members_of(text: str) -> dict[str, Member]:
     """Returns the members of a JSON object, each with its exact text. The last of equal keys wins (R9.10). `text` must
     be a valid JSON object."""
-    members: dict[str, _Member] = {}
+    members: dict[str, Member] = {}
     at = skip_space(text, skip_space(text) + 1)
     while text[at] != "}":
         key, end = read_value(text, at)
@@ -425,7 +425,18 @@ def _members(text: str) -> dict[str, _Member]:
     return members
 
 
-def _elements(text: str) -> Iterator[str]:
+def members_within(value: Any, text: str) -> dict[str, Member] | None:
+    """Returns the members of a value if it is an object, or a string with a JSON object; else None. `text` is the
+    value's JSON text."""
+    if isinstance(value, str):
+        try:
+            text, value = value, read_json(value)
+        except ValueError:
+            return None
+    return members_of(text) if isinstance(value, dict) else None
+
+
+def elements_of(text: str) -> Iterator[str]:
     """Yields the exact texts of the elements of a JSON array. `text` must be a valid JSON array."""
     at = skip_space(text, skip_space(text) + 1)
     while text[at] != "]":

@@ -20,13 +20,12 @@ The caller checks whether the arguments fit.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Collection, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final
 
 from ..formats.engine.keys import ARGUMENTS, LISTINGS, METADATA, NAMES, WRAPPERS
-from ..repair.relaxed_json import MAX_REPAIRED_VALUES, has_more_values, read_value
+from ..repair.relaxed_json import MAX_REPAIRED_VALUES, has_more_values, read_json, read_value
 from ..scan._grammar import FENCE, SPACE
 from .call_words import (
     BEFORE_ARGUMENTS,
@@ -34,14 +33,12 @@ from .call_words import (
     FENCE_LINE,
     LINE,
     OTHER_ATTRIBUTES,
-    dumps,
     explains,
-    from_text,
     is_framing,
     past_space,
 )
-from .json_calls import TextArguments
-from .markup import MarkupError, Value, read_json_like, read_members, tag_at
+from .json_calls import ABSENT, Member, TextArguments, elements_of, members_of, members_within
+from .markup import Value, read_json_like, read_members, tag_at
 from .tagged_text import NoCall, TaggedArgumentsText
 from .untyped import ParameterTypes, typed_value
 from .written import WrittenCall, object_text
@@ -125,7 +122,7 @@ class _CallReader(TaggedArgumentsText):
                     self._calls_read[before].source = self.text[done : self.at].strip(SPACE)
                 if len(self._calls_read) > before:
                     done = self.at
-        except (NoCall, MarkupError):
+        except (NoCall, ValueError):  # the latter for what is nested too deep, in a string too
             raise NoCall(named, begun=bool(self._calls_read)) from None
         if not self._calls_read:
             raise NoCall(named)
@@ -200,14 +197,14 @@ class _CallReader(TaggedArgumentsText):
         """Returns arguments in an object that was encoded twice, as a string, whose quote was skipped; None if this is
         none."""
         try:
-            text, end = read_value(self.text, self.at - 1)
+            value, end = read_value(self.text, self.at - 1)
         except ValueError:
             return None
-        value = from_text(text)
-        if not isinstance(value, dict):
+        members = members_within(value, "") if isinstance(value, str) else None
+        if members is None:
             return None
         self.at = end
-        return _settled([(key, Value(dumps(item))) for key, item in value.items()], known, name)
+        return _settled(_valued(members), known, name)
 
     def _none(self, name: str, known: ParameterTypes) -> dict[str, str] | None:
         """Returns no arguments if only framing or the next call follows, or None if the same name follows again. Raises
@@ -233,44 +230,48 @@ class _CallReader(TaggedArgumentsText):
         if self.text[self.at] not in "{[" or not self._begins_object():
             return False
         text, self.at = read_json_like(self.text, self.at)
-        value = json.loads(text)
-        for item in value if isinstance(value, list) else [value]:
+        for item in elements_of(text) if text[0] == "[" else [text]:
             self._object(item)
         return True
 
-    def _object(self, value: Any) -> None:
-        if not isinstance(value, dict):
+    def _object(self, text: str) -> None:
+        if text[0] != "{":
             raise NoCall
+        self._call_of(members_of(text))
+
+    def _call_of(self, members: Mapping[str, Member]) -> None:
+        """Reads a call as the members of an object."""
         for key in (*LISTINGS, "calls"):
-            if isinstance(value.get(key), list) and key not in NAMES:
-                for item in value[key]:
+            value, text = members.get(key, ABSENT)
+            if isinstance(value, list) and key not in NAMES:
+                for item in elements_of(text):
                     self._object(item)
                 return
         for wrapper in WRAPPERS:
-            inner = value.get(wrapper)
-            if isinstance(inner, dict):
-                self._object({**{k: v for k, v in value.items() if k != wrapper}, **inner})
+            value, text = members.get(wrapper, ABSENT)
+            if isinstance(value, dict):
+                self._call_of({**{k: v for k, v in members.items() if k != wrapper}, **members_of(text)})
                 return
-        if len(value) == 1 and self._named(alone := next(iter(value))) is not None:
-            value = {"name": alone, "arguments": value[alone]}
-        names = {key: self._named(value[key]) for key in NAMES if isinstance(value.get(key), str)}
+        if len(members) == 1 and self._named(alone := next(iter(members))) is not None:
+            members = {"name": (alone, ""), "arguments": members[alone]}
+        values = ((key, members.get(key, ABSENT)[0]) for key in NAMES)
+        names = {key: self._named(value) for key, value in values if isinstance(value, str)}
         key, name = next(((key, name) for key, name in names.items() if name is not None), ("", None))
         if name is None:
             raise NoCall
-        rest = {other: item for other, item in value.items() if other != key}
+        rest = {other: item for other, item in members.items() if other != key}
         known = self._types_of(name)
         under = next((other for other in ARGUMENTS if other in rest), None)
-        arguments = None if under is None else from_text(rest[under])
-        if not isinstance(arguments, dict) or not arguments.keys() <= set(known.names):
-            empty = under if under is not None and rest[under] in (None, "", "{}", {}) else None
+        arguments = None if under is None else members_within(*rest[under])
+        if arguments is None or not arguments.keys() <= set(known.names):
+            empty = under if under is not None and rest[under][0] in (None, "", "{}", {}) else None
             arguments = {
                 other: item for other, item in rest.items() if other in known.names or other not in (*METADATA, empty)
             }
         else:  # their object may have been closed too early
             beside = {k: v for k, v in rest.items() if k in known.names and k not in (*METADATA, under, *arguments)}
             arguments = {**arguments, **beside}
-        members = [(key, Value(dumps(item))) for key, item in arguments.items()]
-        self._calls_read.append(self._written(name, _settled(members, known, name)))
+        self._calls_read.append(self._written(name, _settled(_valued(arguments), known, name)))
 
     def _written(self, name: str, arguments: dict[str, str]) -> WrittenCall:
         if any(explains(text) for text in arguments.values()):
@@ -280,14 +281,18 @@ class _CallReader(TaggedArgumentsText):
         return WrittenCall(name, TextArguments(object_text(arguments.items()), "object"))
 
 
+def _valued(members: Mapping[str, Member]) -> list[tuple[str, Value]]:
+    return [(key, Value(text)) for key, (_, text) in members.items()]
+
+
 def _settled(members: list[tuple[str, Value]], known: ParameterTypes, name: str) -> dict[str, str]:
     """Returns members as arguments. A single object under a usual key such as `arguments` is unwrapped. Raises `NoCall`
     for undeclared keys and for different values of one key."""
     keys = {key for key, _ in members}
     if len(members) == 1 and not keys <= set(known.names) and members[0][0] in ARGUMENTS:
-        value = from_text(json.loads(members[0][1].as_json(None)))
-        if isinstance(value, dict):
-            members = [(key, Value(dumps(item))) for key, item in value.items()]
+        text = members[0][1].as_json(None)
+        inner = members_within(read_json(text), text)
+        members = members if inner is None else _valued(inner)
     arguments: dict[str, str] = {}
     for key, value in members:
         if key not in known.names:

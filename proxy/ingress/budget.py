@@ -21,14 +21,9 @@ from typing import Final, Protocol
 from aiohttp import web
 
 from ..errors import ClientFault, GatewayError, Unavailable
-from ..support.allocator import MemoryReturner
+from ..support.allocator import GIVE_BACK_BYTES, LARGE_BYTES, MemoryReturner
 
 OPTION: Final = "limits.total_body_bytes"
-GIVE_BACK_BYTES: Final = 8 * 1024 * 1024
-"""Freed bytes of large bodies after which memory is returned to the system. The objects that a body became take ten to
-twenty times as much."""
-LARGE_BYTES: Final = 256 * 1024
-"""Bodies below this size do not count for `GIVE_BACK_BYTES`: they do not fragment memory enough to matter."""
 
 
 class Cells(Protocol):

@@ -46,7 +46,10 @@ async def read_body(
     """
     content = request.content
     provided = request._read_bytes  # an outer aiohttp middleware has read or replaced the body
-    length = request.content_length
+    try:
+        length = request.content_length
+    except ValueError:  # thousands of zeros in front, which aiohttp's parser accepts and `int` does not
+        raise ClientFault("`Content-Length` has too many digits.", code="malformed_request", headers=_CLOSE) from None
     if length is None:
         _check_transfer(request)
     elif length > limit:

@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, Literal, TextIO
 
 from .log_forms import Entry, JsonFormatter, LineFormatter, TextFormatter, fields_of
@@ -60,7 +61,8 @@ class LineHandler(logging.StreamHandler[TextIO]):
             super().flush()
         except Exception:
             if sys.stderr and logging.raiseExceptions:
-                traceback.print_exc()  # as `logging` does with errors of its handlers
+                with suppress(OSError):  # standard error is usually this stream
+                    traceback.print_exc()  # as `logging` does with errors of its handlers
         finally:
             self.release()
 

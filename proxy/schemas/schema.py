@@ -465,7 +465,7 @@ class SchemaCache:
         return known
 
 
-_BEYOND: Final = re.compile(r"[0-9][eE]\+?[0-9]{3}")
+_BEYOND: Final = re.compile(r"[0-9][eE]\+?[0-9]{3}|[0-9]{309}")
 """A number that may exceed the range of a float."""
 
 
@@ -478,13 +478,17 @@ def _loads(text: str) -> Any:
         if _BEYOND.search(text) is None:
             raise
     try:
-        return json.loads(text, parse_float=_bounded, parse_constant=_no_constant)
+        return json.loads(text, parse_float=_bounded, parse_int=_whole, parse_constant=_no_constant)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
 def _bounded(text: str) -> float:
     return max(-sys.float_info.max, min(sys.float_info.max, float(text)))
+
+
+def _whole(text: str) -> float:
+    return int(text) if len(text) < 309 else _bounded(text)
 
 
 def _no_constant(name: str) -> float:

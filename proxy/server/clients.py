@@ -40,7 +40,7 @@ from ..observability.metrics import Counter, Gauge
 from ..pipeline.exchange.response_head import request_id
 from ..protocols.shared.wire import dump
 from .closing import LINGER_S, ClosingProtocol, closing_answer, malformed
-from .descriptors import connection_limits, files_allowed
+from .descriptors import Shortage, connection_limits, files_allowed
 from .parsing import SLICE_BYTES, SlicingHandler
 
 LOG: Final = logging.getLogger("toolwire.clients")
@@ -82,6 +82,7 @@ class ClientServer(web.Server):
         self._refusals: set[ClosingProtocol] = set()
         self.reads = LoopPacer(READS_AT_ONCE)
         """Turns for reads of `READ_BYTES`. A connection without a turn is paused until it gets one."""
+        self.shortage = Shortage()
         self._gauge = open
         self._refused = refused
         self._full_said = -math.inf
@@ -209,6 +210,7 @@ class ClientServer(web.Server):
         now = loop.time()
         for connection in list(self.open):
             connection.check_limits(now)
+        self.shortage.check(now)
         self._timer = loop.call_later(self._patrol_s, self._patrol) if self.open else None
 
 

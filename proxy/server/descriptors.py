@@ -6,14 +6,17 @@ Rules of this module:
    logged once.
 2. Half of the descriptors are for clients, because each running request also needs a connection to a model server.
    `KEPT` are reserved for logs, the store and other files.
-3. If there are none left nevertheless, uvloop resets new connections without a word. asyncio lets them wait in the
-   system's queue and retries every second, which is logged once per `REPEAT_S`.
+3. If there are none left nevertheless, uvloop resets new connections without a word, so `Shortage` looks for itself
+   while connections are open. asyncio lets them wait in the system's queue, retries every second, and tells `Shortage`.
+   It logs once per `REPEAT_S`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 from typing import Any, Final, NamedTuple
 
 LOG: Final = logging.getLogger("toolwire.serving")
@@ -90,7 +93,7 @@ def log_limits(wanted: int) -> None:
 
 
 class Shortage:
-    """An exception handler of asyncio's event loop that logs when connections have to wait for descriptors."""
+    """Logs when no file descriptors are left: an exception handler of asyncio's event loop, and a check."""
 
     def __init__(self) -> None:
         self._said: float | None = None
@@ -100,11 +103,21 @@ class Shortage:
         if context.get("message") != NO_DESCRIPTORS:
             loop.default_exception_handler(context)
             return
-        now = loop.time()
+        self._log(loop.time(), context.get("exception"))
+
+    def check(self, now: float) -> None:
+        """Logs if no file can be opened. `now` is the event loop's time."""
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._log(now, error.strerror)
+
+    def _log(self, now: float, why: object) -> None:
         if self._said is None or now - self._said >= REPEAT_S:
             self._said = now
             LOG.error(
-                "no file descriptors are left (%s): new connections wait. Allow more (ulimit -n, LimitNOFILE), or lower "
-                "`limits.connections`",
-                context.get("exception"),
+                "no file descriptors are left (%s): new connections are reset, or wait. Allow more (ulimit -n, LimitNOFILE), "
+                "or lower `limits.connections`",
+                why,
             )

@@ -172,7 +172,8 @@ class SlicingHandler(web.RequestHandler):
         if self.newest is not None:
             message, body = self.newest
             if not (body.is_eof() or message.chunked):
-                return min(len(data), int(message.headers["Content-Length"]) - body.total_bytes)
+                length = int(message.headers["Content-Length"][-20:])  # the parser allows 64 bits, after any zeros
+                return min(len(data), length - body.total_bytes)
         position = (last + data).find(_HEAD_END)  # heads end like this, and chunked bodies
         return len(data) if position < 0 else position + len(_HEAD_END) - len(last)
 

@@ -35,7 +35,7 @@ from ..errors import Unavailable
 from ..observability.logs import flush_logs
 from ..observability.telemetry import Metrics
 from ..support.conversion import ConfigError
-from .descriptors import ACCEPTED_AT_ONCE, Shortage
+from .descriptors import ACCEPTED_AT_ONCE
 from .hosting import AppFactory, AppHost, reread, settle_memory
 from .notify import READY, STOPPING, notify, reloading
 from .sockets import BACKLOG
@@ -156,7 +156,7 @@ class _Serving:
     async def run(self, sockets: Sequence[socket.socket], ready: Callable[[], None]) -> None:
         """Serves until the process is told to stop."""
         host = self._host
-        asyncio.get_running_loop().set_exception_handler(Shortage())
+        asyncio.get_running_loop().set_exception_handler(host.server.shortage)
         self._handle_signals()
         await host.start(self._config)
         runner = web.ServerRunner(host.server, shutdown_timeout=CUT_S)

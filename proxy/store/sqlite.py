@@ -42,6 +42,9 @@ T = TypeVar("T")
 MAX_BYTES: Final = 4 * 1024 * 1024 * 1024
 BUSY_TIMEOUT_S: Final = 5.0
 """How long a call waits while another process writes."""
+BUSY_AGAIN_S: Final = 0.05
+"""How long calls wait in the `BUSY_TIMEOUT_S` after one that waited in vain. Calls wait in turn, so longer waits would
+add up to minutes."""
 LOG_BYTES: Final = 16 * 1024 * 1024
 """The write-ahead log is truncated to this size after a checkpoint."""
 
@@ -80,7 +83,8 @@ _FAULTS: Final = {
     sqlite3.SQLITE_CORRUPT: "the store's file is damaged",
     sqlite3.SQLITE_IOERR: "reading or writing the store's file failed",
 }
-_PASSING: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_LOCKED: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_PASSING: Final = (sqlite3.SQLITE_FULL, *_LOCKED)
 """Temporary errors. After any other error the file is reopened, because the connection may be unusable."""
 
 
@@ -111,7 +115,8 @@ class SqliteStore(ResponseStore):
         self._max_turns_per_owner = max_turns if max_turns_per_owner is None else max_turns_per_owner
         self._max_bytes = max_bytes
         self._max_turn_bytes = min(max_turn_bytes, max_bytes)
-        self._busy_timeout_s = busy_timeout_s
+        self._busy_timeout_s = self._timeout_s = busy_timeout_s
+        self._locked_until = -math.inf  # by the monotonic clock; used in the thread only, as `_timeout_s`
         self._now = now
         self._thread = SqliteThread("toolwire-store", self._connect)
         self._waiting: list[_Put] = []
@@ -194,7 +199,7 @@ class SqliteStore(ResponseStore):
 
     def _write(self, puts: Sequence[_Put]) -> None:
         """Writes these puts in one transaction. If that fails, writes each by itself, so that one bad put does not fail
-        the others."""
+        the others; unless the file is locked, which fails all."""
         for put in puts:
             try:
                 put.rest = encode_rest(put.turn, self._max_turn_bytes)
@@ -208,8 +213,9 @@ class SqliteStore(ResponseStore):
                 try:
                     self._with_store_errors(lambda db, some=some: self._put(db, some))  # type: ignore[misc]
                 except Exception as error:
-                    if len(some) == 1:
-                        some[0].error = error
+                    if len(some) == 1 or time.monotonic() < self._locked_until:
+                        for put in some:
+                            put.error = error
                 else:
                     for put in some:
                         put.written = True
@@ -395,11 +401,17 @@ class SqliteStore(ResponseStore):
 
     def _with_store_errors(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            return work(self._thread.db)
+            db = self._thread.db
+            if (patience_s := self._patience_s()) != self._timeout_s:
+                self._timeout_s = patience_s
+                db.execute(f"PRAGMA busy_timeout = {patience_s * 1000:.0f}")
+            return work(db)
         except sqlite3.Error as error:
             if not hasattr(error, "sqlite_errorcode"):
                 raise  # a wrong use of the module, not an error of the file
             code = error.sqlite_errorcode & 0xFF
+            if code in _LOCKED:
+                self._locked_until = time.monotonic() + self._busy_timeout_s
             if code not in _PASSING:
                 self._thread.disconnect()
             raise StoreUnavailable(
@@ -408,12 +420,18 @@ class SqliteStore(ResponseStore):
         except OSError as error:
             raise StoreUnavailable(f"the store's file cannot be opened: {error.strerror}") from error
 
+    def _patience_s(self) -> float:
+        """Returns how long the next call waits while another process writes."""
+        locked = time.monotonic() < self._locked_until
+        return min(BUSY_AGAIN_S, self._busy_timeout_s) if locked else self._busy_timeout_s
+
     def _connect(self) -> sqlite3.Connection:
         self._own_file()
-        db = sqlite3.connect(self._path, timeout=self._busy_timeout_s, isolation_level=None)
+        self._timeout_s = self._patience_s()
+        db = sqlite3.connect(self._path, timeout=self._timeout_s, isolation_level=None)
         try:
             check_ours(db)
-            if not write_ahead(db, self._busy_timeout_s):
+            if not write_ahead(db, self._timeout_s):
                 raise StoreUnavailable("the store's file must be on a local disk, where it can have a write-ahead log")
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")

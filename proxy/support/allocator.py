@@ -1,7 +1,8 @@
 """Returns freed memory to the operating system.
 
 glibc keeps freed memory in its arenas while a newer allocation lies behind it. After a burst of large bodies that is
-hundreds of megabytes of unused memory, which the system still counts as used by the process.
+hundreds of megabytes of unused memory, which the system still counts as used by the process. Large answers of model
+servers leave as much.
 """
 
 from __future__ import annotations
@@ -9,13 +10,18 @@ from __future__ import annotations
 import asyncio
 import ctypes
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 SETTLE_S = 1.0
 """Seconds without further freed memory before it is returned: the last answer may still be in transfer."""
 EVERY_S = 10.0
 """Maximum delay during a burst. Returning memory is expensive, because its pages must be mapped again when they are
 needed."""
+GIVE_BACK_BYTES: Final = 8 * 1024 * 1024
+"""Freed bytes of large bodies after which memory is returned to the system. The objects that a body became take ten to
+twenty times as much."""
+LARGE_BYTES: Final = 256 * 1024
+"""Bodies below this size do not count for `GIVE_BACK_BYTES`: they do not fragment memory enough to matter."""
 
 
 @cache

@@ -15,8 +15,10 @@ from tests.backends.peers import CHUNKED, LIMIT, Peer, ask, chunked, fault_of, p
 from tests.waiting import GUARD_S, until
 from toolwire.config import BackendConfig, Pool, Timeouts
 from toolwire.errors import BackendFault
+from toolwire.support.allocator import LARGE_BYTES
 from toolwire.upstream.client.wire_answer import HttpAnswer
 from toolwire.upstream.client.wire_client import WireClient
+from toolwire.upstream.client.wire_connection import READ_BYTES
 
 # --- reuse ----------------------------------------------------------------------------------------------------------
 
@@ -34,6 +36,19 @@ async def test_a_connection_is_not_given_back_before_its_answer_was_taken() -> N
             await answer.close()
         assert [await ask(client), await ask(client)] == [b"ok"] * 2
         assert peer.connections == 2
+        await client.close()
+
+
+async def test_large_answers_count_for_returning_memory() -> None:
+    large = bytes(4_000_000)
+    async with Peer([sized(large)], [sized(b"ok")]) as peer:
+        client = peer.client()
+        answer = await post(client)
+        assert await answer.read(len(large)) == large
+        freed = client._memory.freed
+        assert LARGE_BYTES <= freed <= len(large) + READ_BYTES
+        assert await ask(client) == b"ok"
+        assert client._memory.freed == freed
         await client.close()
 
 

@@ -326,6 +326,11 @@ def _outputs() -> Iterator[Output]:
     # the tool's name as a tag
     yield one("<shell>\n<cmd>ls -la</cmd>\n</shell>", SHELL)
     yield one("<fetch_page>\n<url>http://a.example</url>\n<depth>2</depth>\n</fetch_page>", DEEP)
+    # numbers keep their text
+    yield one(
+        '<call>set_lamp{"arguments": {"room": "hall", "on": true, "level": 1e400}}</call>',
+        ("set_lamp", {"room": "hall", "on": True, "level": float("inf")}),
+    )
     # several
     yield one(
         "<parameter=shell>\n<parameter=cmd>\nls -la\n</parameter>\n</function>\n<parameter=open_skill>\n<parameter=name>\ndiff\n</parameter>\n</function>",

@@ -6,6 +6,7 @@ calls that do not hold what the tool needs (R30.2). The tools are those of `dama
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Final
 
@@ -26,6 +27,10 @@ UNDAMAGED: Final = (
     '<call>shell{"cmd": "..."}</call>',
     'call:shell{cmd:<|"|>...<|"|>}',
     'shell\n{"cmd": "<cmd here>"}',
+    # values that Python's parser refuses
+    f'{{"tool": "shell", "parameters": {{"cmd": {"9" * 5000}}}}}',
+    f"call:shell{{arguments:{{cmd:{'9' * 5000}}}}}",
+    '{"tool": "shell", "parameters": ' + json.dumps('{"cmd":' * 2000) + "}",
     '[Calling tool: shell({"cmd": "..."})]',
     "[Calling tool: shell(...)]",
     "[Calling tool: shell]\nIt lists the folder.",

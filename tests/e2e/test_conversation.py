@@ -103,7 +103,7 @@ async def test_every_look_up(gateway: Gateway) -> None:
         assert page["has_more"] is True
         rest = await get(session, f"{made['id']}/input_items?after={page['last_id']}")
         assert [item["content"][0]["text"] for item in rest["data"]] == ["one"]
-        for query in ("limit=0", "limit=101", "limit=x", "order=up", "after=nope"):
+        for query in ("limit=0", "limit=101", "limit=x", f"limit={'9' * 5000}", "order=up", "after=nope"):
             refused = await get(session, f"{made['id']}/input_items?{query}", 400)
             assert refused["error"]["param"] == query.partition("=")[0]
         async with session.post(f"{RESPONSES}/{made['id']}/cancel") as response:

@@ -151,6 +151,7 @@ async def test_what_is_refused(gateway: Gateway) -> None:
             ("POST", f"/{made}", {}, 400, "metadata"),
             ("POST", f"/{made}/items", {}, 400, "items"),
             ("GET", f"/{made}/items?limit=0", None, 400, "limit"),
+            ("GET", f"/{made}/items?limit={'9' * 5000}", None, 400, "limit"),
             ("GET", f"/{made}/items?order=up", None, 400, "order"),
             ("GET", f"/{made}/items?after=nope", None, 400, "after"),
             ("GET", f"/{made}/items/nope", None, 404, None),

@@ -40,6 +40,16 @@ def chunked_head(*fields: str, coding: str = "chunked") -> bytes:
     return head(None, *fields).replace(b"chunked", coding.encode())
 
 
+def zeros(*fields: str) -> bytes:
+    """A request whose length has more digits than Python's `int` reads."""
+    return (
+        head(len(BODY), *fields, f"Content-Length: {len(BODY):05000}").replace(
+            f"Content-Length: {len(BODY)}\r\n".encode(), b"", 1
+        )
+        + BODY
+    )
+
+
 def in_chunks(body: bytes) -> bytes:
     """A request whose body comes byte by byte."""
     return chunked_head() + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
@@ -64,6 +74,8 @@ REFUSED = {
     "two expectations": (head(len(BODY), "Expect: 100-continue, foo") + BODY, 417, "expectation_failed"),
     "chunks in HTTP/1.0": (chunked_head().replace(b"HTTP/1.1", b"HTTP/1.0") + ONE_CHUNK, 400, "malformed_request"),
     "chunks and a length in HTTP/1.0": (line("HTTP/1.0", "Transfer-Encoding: chunked"), 400, "malformed_request"),
+    "a length of thousands of digits": (zeros(), 400, "malformed_request"),
+    "and an upgrade": (zeros("Connection: Upgrade", "Upgrade: h2c"), 400, "malformed_request"),
     "another transfer coding": (
         chunked_head(coding="gzip, chunked") + b"3\r\nabc\r\n0\r\n\r\n",
         400,

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.cases import every
 from tests.store.test_sqlite import check
 from tests.store.turns import Clock, turn
 from tests.waiting import GUARD_S
+from toolwire.store import sqlite
 from toolwire.store.base import StoreUnavailable
 from toolwire.store.encoding import TurnTooLarge
 from toolwire.store.sqlite import SqliteStore
@@ -221,14 +223,28 @@ async def test_a_full_disk(path: Path, clock: Clock) -> None:
     assert check(path)[0] == 3
 
 
-async def test_a_lock_that_nobody_gives_back(path: Path, clock: Clock) -> None:
-    store = SqliteStore(path, now=clock, busy_timeout_s=0.01)
+async def test_a_lock_that_nobody_gives_back(path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, tried = 0.0, list[int]()
+    monkeypatch.setattr(sqlite, "time", SimpleNamespace(monotonic=lambda: now))
+    store = SqliteStore(path, now=clock, busy_timeout_s=0.1)
+    write = store._put
+    monkeypatch.setattr(store, "_put", lambda db, puts: (tried.append(len(puts)), write(db, puts)))
     await store.put(turn("resp_1"))
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreUnavailable, match=r"^another program holds the store's file locked$"):
-        await store.put(turn("resp_2"))
+    puts = [store.put(turn(f"resp_{number}")) for number in (2, 3, 4)]
+    for error in await asyncio.gather(*puts, return_exceptions=True):
+        assert isinstance(error, StoreUnavailable)
+        assert str(error) == "another program holds the store's file locked"
+    assert tried == [1, 3], "they wait once for all"
     assert await store.get("resp_1", "alice") == turn("resp_1")  # Readers never wait for writers.
+
+    async def patience_ms() -> int:
+        return await store._call(lambda db: db.execute("PRAGMA busy_timeout").fetchone()[0])
+
+    assert await patience_ms() == 50
+    now = 0.1
+    assert await patience_ms() == 100
     other.close()
     await store.put(turn("resp_2"))
     await store.close()

@@ -77,3 +77,20 @@ def test_a_shortage_is_told_once_in_a_while(caplog: pytest.LogCaptureFixture) ->
     assert len(caplog.records) == 2
     assert not any(record.exc_info for record in caplog.records)
     assert loop.other == 1
+
+
+async def test_a_shortage_is_noticed_while_connections_are_open(caplog: pytest.LogCaptureFixture) -> None:
+    resource = pytest.importorskip("resource")  # not on Windows
+    metrics = Metrics()
+    server = ClientServer(lambda request: None, metrics.connections, metrics.refused)
+    server._patrol()
+    assert not caplog.records
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        for _ in range(1000):
+            server._patrol()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    (record,) = caplog.records
+    assert "no file descriptors are left (Too many open files)" in record.getMessage()

@@ -104,7 +104,9 @@ def test_filters_and_levels_are_kept() -> None:
     assert stream.getvalue() == ""
 
 
-def test_a_stream_that_fails_fails_no_request(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stream_that_fails_fails_no_request(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Full(io.StringIO):
         def write(self, text: str) -> int:
             raise OSError("no space left")
@@ -113,3 +115,7 @@ def test_a_stream_that_fails_fails_no_request(capsys: pytest.CaptureFixture[str]
     short_line({})
     flush_logs()
     assert "no space left" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stderr", Full())
+    set_up_logging("text", "info")
+    short_line({})
+    LOGGER.error("the next line")

@@ -272,6 +272,14 @@ def test_huge_numbers(keyword: str, number: float) -> None:
         compile_schema(schema).check('{"a":1e308}')
 
 
+@every("text", ["1e400", "9" * 309, "-" + "9" * 5000, "1" + "0" * 400 + ".5"])
+def test_numbers_beyond_a_float(text: str) -> None:
+    schema = compile_schema({"type": "object", "properties": {"a": {"type": "number"}, "b": {"const": 1}}})
+    assert schema.check(f'{{"a":{text},"b":1}}') is None
+    assert schema.check(f'{{"a":{text},"b":2}}') is not None
+    assert schema.check(f'{{"a":"{text}","b":1}}') is not None
+
+
 def test_errors_do_not_repeat_large_values() -> None:
     flaw = compile_schema({"properties": {"a": {"type": "integer"}}}).check('{"a":"%s"}' % ("x" * 100_000))
     refusal = validate_tool_schema({"properties": {"a": {"type": "y" * 10_000}}})

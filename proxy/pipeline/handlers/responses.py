@@ -89,7 +89,7 @@ class Page:
         if order not in ("asc", "desc"):
             raise ClientFault(f"`order` must be 'asc' or 'desc', not {quote(order)}.", param="order")
         text = query.get("limit", str(DEFAULT_PAGE))
-        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_PAGE):
+        if not (text.isascii() and text.isdigit() and len(text) < 16 and 1 <= int(text) <= MAX_PAGE):
             raise ClientFault(f"`limit` must be 1 to {MAX_PAGE}, not {quote(text)}.", param="limit")
         self._newest_first = order == "desc"
         self._after = query.get("after")

@@ -33,6 +33,7 @@ from yarl import URL
 
 from ...config import BackendConfig
 from ...errors import BackendFault
+from ...support.allocator import GIVE_BACK_BYTES, LARGE_BYTES, MemoryReturner
 from .connections import (
     CONNECTING,
     OUT_OF_STEP_S,
@@ -100,6 +101,7 @@ class WireClient:
         self._answers: dict[HttpAnswer, HttpConnection] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._memory = MemoryReturner(GIVE_BACK_BYTES)
         self.dial: Callable[[], Awaitable[HttpConnection]] = self._dial
         """Opens a connection. Tests and rehearsals replace it by a simulated server."""
         limits = [self.timeouts.first_byte_s, self.timeouts.idle_s, self.timeouts.total_s, self._pool.idle_s]
@@ -162,6 +164,8 @@ class WireClient:
         """Takes back the connection of an answer that no longer needs it: keeps or closes it."""
         connection = self._answers.pop(answer)
         connection.answer = None
+        if connection.bulk_bytes >= LARGE_BYTES:
+            self._memory.free(connection.bulk_bytes)
         now = self._now()
         room = len(self._unused) + len(self._settling) < self._pool.idle_connections
         if connection.keep and room and now >= self._in_step_at and not self._closed:

@@ -66,6 +66,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         """When it was given back, by the loop's clock."""
         self.queued_s = 0.0
         """Seconds that the current request waited for a free connection."""
+        self.bulk_bytes = 0
+        """Bytes of the current answer in full reads: a stream that the server writes slowly has none."""
         self._owner = owner
         self._scratch = scratch
         self._room = scratch[:FIRST_READ_BYTES]
@@ -91,7 +93,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Called when a request is sent: the following bytes belong to `answer`."""
         self.answer = answer
         self._fields = {}
-        self._barren_bytes = 0
+        self._barren_bytes = self.bulk_bytes = 0
 
     async def writable(self) -> None:
         """Waits until written data is mostly sent, or the connection is closed."""
@@ -178,6 +180,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _adapt_read_size(self, took_s: float) -> None:
         """Chooses the size of the next read from the time that a full one took."""
         size = len(self._room)
+        self.bulk_bytes += size
         if took_s > LONG_S:
             self._room = self._scratch[: max(size // 2, LEAST_READ_BYTES)]
         elif took_s < LONG_S / 4:
