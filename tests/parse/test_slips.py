@@ -216,6 +216,7 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
     ("llama3.1:8b", f"{RUN}}}", [LS], ""),
     ("apertus-8b", '<|tools_prefix|>[{"run":{"command":"ls -l"}}]<|tools_suffix|><|assistant_end|>', [LS], ""),
     *(("my-model", text.format(RUN), [LS], said) for text, said in (("{}}}", ""), ("So.\n{}}}", "So."), ("```json\n{}}}\n```", ""))),
+    *(("qwen3-8b", f"<tool_call>{RUN}{behind}</tool_call>", [LS], "") for behind in (";", "}};", ",")),
     # messages as text
     *(
         (model, text, [LS], "")
