@@ -99,6 +99,10 @@ WORD_BYTES: Final = 256
 """Maximum length of a `word` field. Names are short, and text after an opener that is only mentioned must not be held
 back for long."""
 
+KEY_CLOSER: Final = "</{key}>"
+"""As the literal of a branch behind a value: the closing tag with the name of the value's key. The branch is not taken
+if the value has an opening tag of that name."""
+
 LITERAL_BYTES: Final = 256
 """Maximum length of a literal in a grammar."""
 

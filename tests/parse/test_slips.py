@@ -196,7 +196,31 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
     ("kimi-k2.6", f"<|tool_calls_section_begin|><|tool_call_begin|>{K2.replace('}', '}}')}", [LS], ""),
     *(
         ("qwen3.6", f"<tool_call>\n<function=run>\n<parameter=command>\nls -l\n</parameter>\n{end}\nMore.", [LS], "More.")
-        for end in ("</tool_call>", "</tool_calls>", "</function>\n</tool_calls>")
+        for end in ("</tool_call>", "</tool_calls>", "</function>\n</tool_calls>", "</invoke>\n</tool_call>")
+    ),
+    *(
+        (model, text, calls, "")
+        for model, start, tag, end, last in (
+            ("qwen3.6", "<tool_call>\n<function={}>\n", "<parameter={}>\n", "\n</{}>\n", "</function>\n</tool_call>"),
+            ("qwen3.6", "<function={}>", "<parameter={}>", "</{}>", "</function>"),
+            ("my-model", "<function={}>", "<parameter={}>", "</{}>", "</function>"),
+            ("minimax-m2.5", '<minimax:tool_call>\n<invoke name="{}">\n', '<parameter name="{}">', "</{}>\n", "</invoke>\n</minimax:tool_call>"),
+        )
+        for text, calls in (
+            (f"{start.format('run')}{tag.format('command')}ls -l{end.format('command')}{last}", [LS]),
+            (
+                f"{start.format('look_up')}{tag.format('place')}Bergen{end.format('place')}"
+                f"{tag.format('days')}2{end.format('days')}{last}", [TWO_DAYS]
+            ),
+            *(
+                (f"{start.format('run')}{tag.format('command')}{value}{end.format('parameter')}{last}", [("run", {"command": value})])
+                for value in ("<command>x</command>", "x</command>", "</command>\n</command>", "x</command>\n</run>")
+            ),
+        )
+    ),
+    (
+        "qwen3.6", "<function=run>\n<parameter=command>\n<command>\nx\n</command>\n</function>",
+        [("run", {"command": "<command>\nx\n</command>"})], ""
     ),
     *(
         ("deepseek-v4", dsml("｜").replace(f"</｜DSML｜{right}>", wrong), [BERGEN], "")
