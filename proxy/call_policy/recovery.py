@@ -40,7 +40,7 @@ from .call_words import (
     is_framing,
     past_space,
 )
-from .json_calls import TextArguments
+from .json_calls import TextArguments, is_message
 from .markup import MarkupError, Value, read_json_like, read_members, tag_at
 from .tagged_text import NoCall, TaggedArgumentsText
 from .untyped import ParameterTypes, typed_value
@@ -225,7 +225,7 @@ class _CallReader(TaggedArgumentsText):
         return True
 
     def _object(self, value: Any) -> None:
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) or is_message(value):
             raise NoCall
         for key in (*LISTINGS, "calls"):
             if isinstance(value.get(key), list) and key not in NAMES:

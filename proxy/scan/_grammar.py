@@ -326,7 +326,8 @@ class Block:
     understood, and the last piece extends to the closer. `closed` is False if only closers were missing when the answer
     ended or another block began (R6.8, option `unclosed`); `more`: the answer ended where a further argument could have
     begun. `opened` is the block's first call if it was streamed early (R6.13), with the arguments that were sent. If a
-    block has several streamed calls, the policy gets each as a block of its own."""
+    block has several streamed calls, the policy gets each as a block of its own. `first`: no visible text and no block
+    precede it."""
 
     syntax: BlockSyntax
     body: str
@@ -335,6 +336,7 @@ class Block:
     broken: bool = False
     opened: FoundCall | None = None
     more: bool = False
+    first: bool = False
 
     @property
     def reasoning(self) -> str:
@@ -353,7 +355,7 @@ class Decision:
     - None of these: the block is visible text, `replacement` or (if None) the original text.
 
     `before` is the number of characters before the calls that are text. `reasoning` is reasoning to emit before the
-    calls.
+    calls, and with calls `replacement` is text to emit before them.
     """
 
     calls: tuple[FoundCall, ...] = ()
