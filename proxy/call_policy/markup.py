@@ -54,6 +54,7 @@ ENVELOPE_CHARS: Final = 256
 _CLOSING: Final = re.compile(r"""[\s,;:\])}>"'`|]*+""")
 _BRACKETS: Final = {"}": "{", "]": "[", ")": "("}
 _FURTHER_MEMBER: Final = re.compile(r"""(?<!\\)["']\s*+["']?[\w.$-]++["']?\s*+[:=]\s*+["'\[{\d]""")
+_ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
 _ZEROS: Final = re.compile(r"(?<![\w.])0+(?=\d)")
 _RAW: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\'": "'"}
 
@@ -205,7 +206,7 @@ def _read_member(text: str, at: int, opening: int, keys: Collection[str] | None,
         scalar = _SCALAR.match(text, at)
         if scalar is None:
             raise MarkupError("a value has no end")
-        return Value(scalar[0], bare=True), scalar.end()
+        return _bare(scalar[0]), scalar.end()
     found = _BEHIND_MEMBER.search(text, at)
     if found is None or found.start() == at or (found[1] is not None and found[2] not in keys):
         raise MarkupError("a value has no end")
@@ -222,7 +223,20 @@ def _read_member(text: str, at: int, opening: int, keys: Collection[str] | None,
         if opener != text[opening]:
             raise MarkupError("a value and its list may end at the same bracket")
         _check_closers(text, opening, closer)
-    return Value(text[at:end].strip(SPACE), bare=True), end
+    return _bare(text[at:end].strip(SPACE)), end
+
+
+def _bare(value: str) -> Value:
+    if _is_half_quoted(value, value[-1:]):
+        raise MarkupError("one of the quotes around a value is lost")
+    return Value(value, bare=True)
+
+
+def _is_half_quoted(value: str, mark: str) -> bool:
+    """Returns True if a value begins or ends with a quotation mark that has no partner in it: it may be one of those
+    around the value."""
+    plain = _ESCAPE.sub("", value)
+    return mark in ('"', "'") and (plain[:1] == mark or plain[-1:] == mark) and plain.count(mark) % 2 == 1
 
 
 def _check_closers(text: str, opening: int, end: int) -> None:
@@ -258,6 +272,8 @@ def _read_string(text: str, quote: re.Match[str], opening: int) -> tuple[Value, 
                 break  # perhaps two members
             if text[end + 1 : end + 2] in _BRACKETS:
                 _check_closers(text, opening, end + 1)
+            if _is_half_quoted(text[at:end], mark):
+                raise MarkupError("one of the quotes around a string is doubled")
             return Value(_string(text[at:end])), end + 1
         end += 1
     if (unclosed := _UNCLOSED.match(text, at)) is not None:
