@@ -48,8 +48,7 @@ _BROKEN: Final = "it is not written as its format says"
 @dataclass(slots=True)
 class Assembly:
     """The calls of a block. If JSON had to be repaired, `flaw` says what was wrong with it (R9.1) and `repaired` how it
-    was repaired. `message`: they are in a whole message.
-    `said`: the reasoning and the text beside them."""
+    was repaired. `message`: they are in a whole message. `said`: the reasoning and the text beside them."""
 
     calls: list[WrittenCall]
     flaw: str | None = None

@@ -64,7 +64,7 @@ def said_beside(value: Any) -> tuple[str, str]:
     there is none. Where the arguments stand beside the name, only a thought before them is none of them."""
     if not isinstance(value, dict):
         return "", ""
-    flat = value.keys().isdisjoint((*LISTINGS, *WRAPPERS, *ARGUMENTS))
+    flat = not any(isinstance(value.get(key), list | dict) for key in (*LISTINGS, *WRAPPERS, *ARGUMENTS))
     said = {key: valid_text(value[key]) for key in [*value][: 1 if flat else None] if isinstance(value[key], str)}
     return next((said[key] for key in THOUGHTS if said.get(key)), ""), "" if flat else said.get(CONTENT, "")
 

@@ -361,4 +361,4 @@ class CallPolicy:
         found = tuple(self._emit(call, None) for call in wanted)
         thought, content = said
         reasoning = block.reasoning or thought
-        return Decision(calls=found, drop=not wanted, replacement=content, before=before, reasoning=reasoning)
+        return Decision(calls=found, drop=not wanted, replacement=content or None, before=before, reasoning=reasoning)

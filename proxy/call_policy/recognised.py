@@ -78,7 +78,8 @@ class Recogniser:
         self._options = options
         self._schemas = schemas
         self._compiled: dict[str, ToolSchema | None] = {}
-        # The last block in a known form that named a tool and was no call. `recovered` will see its text again.
+        # The last block in a known form that named a tool and was no call, or that is a message. `recovered` will see
+        # its text again.
         self._refused = ""
         self._compared = 0  # names that no tool has
 
@@ -100,6 +101,7 @@ class Recogniser:
             self._refused = block.body
             raise Unrecognised("arguments", miss) from None
         if assembly.message and not (block.first or block.syntax.opener):
+            self._refused = block.body
             return [], _SILENT
         calls: list[CandidateCall] = []
         flaws: list[Unrecognised] = []

@@ -131,7 +131,8 @@ class FieldReader:
             self._overlap = b""
             self._worded = self._ended = False
             self._keyed = node is not None and node.keyed
-            self._key_tag = b""
+            if self._keyed:
+                self._key_tag = b""
         if self._sender is not None:
             self._sender.begin()
         if self._late is not None:
