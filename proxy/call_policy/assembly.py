@@ -32,7 +32,7 @@ from ..repair.literals import (
 from ..repair.relaxed_json import RepairKind, parses, read_json, skip_space
 from ..scan._grammar import SPACE, Block, BlockSyntax, Field, ValueKind
 from .elements import Element, element_value, read_elements, text_value
-from .json_calls import TextArguments, json_calls, quick_call, read_nearly
+from .json_calls import TextArguments, is_message, json_calls, quick_call, read_nearly, said_beside
 from .tags import key_of, name_of, unframed
 from .untyped import ParameterTypes, Types, kind_of_value, typed_value
 from .written import NAMESPACE, ParsedArguments, UnreadableArguments, WrittenArguments, WrittenCall, object_text
@@ -48,11 +48,13 @@ _BROKEN: Final = "it is not written as its format says"
 @dataclass(slots=True)
 class Assembly:
     """The calls of a block. If JSON had to be repaired, `flaw` says what was wrong with it (R9.1) and `repaired` how it
-    was repaired."""
+    was repaired. `message`: they are in a whole message. `said`: the reasoning and the text beside them."""
 
     calls: list[WrittenCall]
     flaw: str | None = None
     repaired: tuple[RepairKind, ...] = ()
+    message: bool = False
+    said: tuple[str, str] = ("", "")
 
 
 def assemble(block: Block, *, repair: bool) -> Assembly:
@@ -216,6 +218,8 @@ def _whole_calls(block: Block, repair: bool) -> Assembly:
             raise ValueError(f"it is not valid JSON: {flaw}")
         assembly.flaw = assembly.flaw or flaw
         assembly.repaired += kinds
+        assembly.message = assembly.message or any(map(is_message, value if isinstance(value, list) else (value,)))
+        assembly.said = assembly.said if any(assembly.said) else said_beside(value)
         assembly.calls += json_calls(value, text, syntax, listed=field == "calls", cut=stray or "brackets" in kinds)
     if len(assembly.calls) == 1:
         assembly.calls[0].source = None

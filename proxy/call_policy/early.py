@@ -46,6 +46,8 @@ _UNREAD: Final = frozenset(
 """Keywords of which only some are read, in some places. A value whose part of the schema has another one waits."""
 _EXACT: Final = frozenset(("type", "enum", "const", "title", "description", "default", "examples", "deprecated"))
 """A part of a schema with no other keywords is fulfilled by a value of its type."""
+_OF_SCHEMAS: Final = frozenset(("type", "properties", "required", "$schema", "additionalProperties"))
+"""First keys of a schema in place of arguments: the model recites the tool's definition, which is no call."""
 _REFERENCES: Final = 8
 """Maximum number of `$ref`s in a row that are followed."""
 
@@ -208,7 +210,8 @@ class ValueGate:
         properties, key = part.get("properties"), _loads(self._held)
         known = properties if isinstance(properties, Mapping) else _ANY
         self._part = self._read(known.get(key, part.get("additionalProperties")))
-        self._state = _VALUE
+        recited = part is self._root and key in _OF_SCHEMAS and key not in known
+        self._state = _SHUT if recited else _VALUE
 
     def _value_begins(self, byte: bytes, out: bytearray) -> None:
         if byte in b"{[":

@@ -40,7 +40,7 @@ from ..repair.relaxed_json import (
     skip_space,
 )
 from ..scan._grammar import SPACE, BlockSyntax, valid_text
-from ..scan.first_key import ROLE, THOUGHTS
+from ..scan.first_key import CONTENT, ROLE, THOUGHTS
 from ..support.duplicate_keys import each_key_once
 from .untyped import ParameterTypes
 from .written import ParsedArguments, UnreadableArguments, WrittenArguments, WrittenCall, object_text
@@ -52,19 +52,21 @@ Member = tuple[Any, str]
 
 ABSENT: Final[Member] = (None, "null")
 
-_THOUGHT: Final = re.compile(
-    rf'[ \t\r\n]*\{{\s*(?:"{ROLE}"\s*:\s*"\w+"\s*,\s*)?+"(?:{"|".join(THOUGHTS)})"\s*:\s*("(?:[^"\\]++|\\.)*+")\s*,',
-    re.DOTALL,
-)
+
+def is_message(value: Any) -> bool:
+    """Returns True for a whole message with calls, as in requests and answers of an API."""
+    calls = (value.get(key) for key in (*LISTINGS, *WRAPPERS)) if isinstance(value, dict) and ROLE in value else ()
+    return any(isinstance(made, list | dict) for made in calls)
 
 
-def thought_before(text: str) -> str:
-    """Returns the text under a key of `THOUGHTS`, if an object with calls begins with it, as xLAM's; else ""."""
-    found = _THOUGHT.match(text)
-    try:
-        return "" if found is None else valid_text(read_json(found[1]))
-    except ValueError:
-        return ""
+def said_beside(value: Any) -> tuple[str, str]:
+    """Returns the thought and the content beside the calls in JSON, as xLAM and whole messages have them; each "" if
+    there is none. Where the arguments stand beside the name, only a thought before them is none of them."""
+    if not isinstance(value, dict):
+        return "", ""
+    flat = not any(isinstance(value.get(key), list | dict) for key in (*LISTINGS, *WRAPPERS, *ARGUMENTS))
+    said = {key: valid_text(value[key]) for key in [*value][: 1 if flat else None] if isinstance(value[key], str)}
+    return next((said[key] for key in THOUGHTS if said.get(key)), ""), "" if flat else said.get(CONTENT, "")
 
 
 # --- arguments ------------------------------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ ENVELOPE_CHARS: Final = 256
 _CLOSING: Final = re.compile(r"""[\s,;:\])}>"'`|]*+""")
 _BRACKETS: Final = {"}": "{", "]": "[", ")": "("}
 _FURTHER_MEMBER: Final = re.compile(r"""(?<!\\)["']\s*+["']?[\w.$-]++["']?\s*+[:=]\s*+["'\[{\d]""")
+_ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
 _ZEROS: Final = re.compile(r"(?<![\w.])0+(?=\d)")
 _RAW: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\'": "'"}
 
@@ -227,13 +228,23 @@ def _read_member(text: str, at: int, opening: int, keys: Collection[str] | None,
 
 def _unquoted(text: str, at: int, end: int) -> Value:
     """Returns the value in `text[at:end]`, which begins without a quote. It is a string if only the mark at its end is
-    there (Gemma 4). Raises `MarkupError` if that stands elsewhere."""
+    there (Gemma 4). Raises `MarkupError` if that stands elsewhere, or if a quotation mark has lost its partner."""
     mark = QUOTE_TOKEN.search(text, at, end)
-    if mark is None:
-        return Value(text[at:end].strip(SPACE), bare=True)
-    if text[mark.end() : end].strip(SPACE):
-        raise MarkupError("one of the marks around a value is lost")
-    return Value(json_string(text[at : mark.start()]))
+    if mark is not None:
+        if text[mark.end() : end].strip(SPACE):
+            raise MarkupError("one of the marks around a value is lost")
+        return Value(json_string(text[at : mark.start()]))
+    value = text[at:end].strip(SPACE)
+    if _is_half_quoted(value, value[-1:]):
+        raise MarkupError("one of the quotes around a value is lost")
+    return Value(value, bare=True)
+
+
+def _is_half_quoted(value: str, mark: str) -> bool:
+    """Returns True if a value begins or ends with a quotation mark that has no partner in it: it may be one of those
+    around the value."""
+    plain = _ESCAPE.sub("", value)
+    return mark in ('"', "'") and (plain[:1] == mark or plain[-1:] == mark) and plain.count(mark) % 2 == 1
 
 
 def _check_closers(text: str, opening: int, end: int) -> None:
@@ -273,6 +284,8 @@ def _read_string(text: str, quote: re.Match[str], opening: int, keys: Collection
                 break  # perhaps two members
             if text[end + 1 : end + 2] in _BRACKETS:
                 _check_closers(text, opening, end + 1)
+            if _is_half_quoted(text[at:end], mark):
+                raise MarkupError("one of the quotes around a string is doubled")
             return Value(_string(text[at:end])), end + 1
         end += 1
     if (unclosed := _UNCLOSED.match(text, at)) is not None:

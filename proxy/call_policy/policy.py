@@ -37,7 +37,7 @@ from .candidate import CandidateCall, names_on_offer
 from .coercion import coerce
 from .early import InputGate, SafeCall, ValueGate
 from .ids import CallIds
-from .json_calls import settle_arguments, thought_before
+from .json_calls import settle_arguments
 from .near import NearMiss, unreadable_block
 from .recognised import Recogniser, Schemas, Unrecognised, checker
 from .taught import FailureCode, Rejected, TaughtReader, has_object_calls, is_only_a_name
@@ -246,7 +246,7 @@ class CallPolicy:
         if syntax.opener or self._live or self._calls.recognise == "taught":
             return None
         printed = replace(syntax, family=BARE, untaught=True)
-        decision = self._untaught(Block(printed, body, (("calls", body),), closed=True, broken=True))
+        decision = self._untaught(Block(printed, body, (("calls", body),), closed=True, broken=True, first=True))
         return None if decision is AS_TEXT else decision
 
     def _refuse(self, rejected: Rejected) -> Decision:
@@ -325,7 +325,7 @@ class CallPolicy:
         """Returns the decision about a block in an untaught form."""
         if self._recogniser is None:
             self._recogniser = Recogniser(self._calls, self._schema)
-        before = 0
+        before, said = 0, ("", "")
         try:
             if not self.recognises:
                 return AS_TEXT
@@ -334,7 +334,7 @@ class CallPolicy:
             if block.syntax.loose:
                 calls, before = self._recogniser.recovered(block, self._taught.offered)
             else:
-                calls = self._recogniser.calls(block, self._taught.offered)
+                calls, said = self._recogniser.calls(block, self._taught.offered)
         except Unrecognised as unrecognised:
             self._count("unrecognised")
             self._label("unrecognised", unrecognised.reason)
@@ -359,5 +359,6 @@ class CallPolicy:
             if block.syntax.loose:
                 self._count("recovered")
         found = tuple(self._emit(call, None) for call in wanted)
-        reasoning = block.reasoning or thought_before(block.pieces[0][1] if block.pieces else "")
-        return Decision(calls=found, drop=not wanted, before=before, reasoning=reasoning)
+        thought, content = said
+        reasoning = block.reasoning or thought
+        return Decision(calls=found, drop=not wanted, replacement=content or None, before=before, reasoning=reasoning)

@@ -8,7 +8,8 @@ Rules of this module:
 3. The final arguments are checked: if the route converts wrong types (R23.3), that happens first.
 4. Text that describes a tool is not a call: neither the tool's definition, even if its schema fits, nor a template with
    dots or words in angle brackets as values.
-5. A tool with an unusable schema cannot be recognised.
+5. A whole message is a call only if it is the whole answer: behind other text it shows what a conversation looks like.
+6. A tool with an unusable schema cannot be recognised.
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ RECITED: Final = "The model wrote the definition of the tool {} in place of a ca
 
 _RECOVERED: Final = BlockSyntax(opener=RECOVERED)
 
+_SILENT: Final = ("", "")
+"""Nothing beside the calls."""
+
 
 class Unrecognised(ValueError):
     """A block names a tool on offer but is not a call. `near` is the near miss, if it is one (R23.4)."""
@@ -74,27 +78,31 @@ class Recogniser:
         self._options = options
         self._schemas = schemas
         self._compiled: dict[str, ToolSchema | None] = {}
-        # The last block in a known form that named a tool and was no call. `recovered` will see its text again.
+        # The last block in a known form that named a tool and was no call, or that is a message. `recovered` will see
+        # its text again.
         self._refused = ""
         self._compared = 0  # names that no tool has
 
-    def calls(self, block: Block, names: ToolNames) -> list[CandidateCall]:
-        """Returns the calls in a block; none if it is text. Raises `Unrecognised` if it is text that names a tool on
-        offer."""
+    def calls(self, block: Block, names: ToolNames) -> tuple[list[CandidateCall], tuple[str, str]]:
+        """Returns the calls in a block, and the reasoning and text beside them; no calls if it is text. Raises
+        `Unrecognised` if it is text that names a tool on offer."""
         options = self._options
         if not block.closed and options.unclosed != "repair":
-            return []
+            return [], _SILENT
         if _swallows(block) and (by_schema := self._by_schema(block, names)):
-            return by_schema
+            return by_schema, _SILENT
         try:
             assembly = assemble(block, repair=options.repair == "safe")
         except ValueError as error:
             detail = f"The model's tool call cannot be read: {error}."
             miss = unreadable_block(detail, block.syntax, block.body, names, pieces=block.pieces)
             if miss is None:
-                return []
+                return [], _SILENT
             self._refused = block.body
             raise Unrecognised("arguments", miss) from None
+        if assembly.message and not (block.first or block.syntax.opener):
+            self._refused = block.body
+            return [], _SILENT
         calls: list[CandidateCall] = []
         flaws: list[Unrecognised] = []
         named = False
@@ -112,7 +120,7 @@ class Recogniser:
         if flaws and named:
             self._refused = block.body
             raise _together(flaws, calls)
-        return calls
+        return calls, assembly.said
 
     def recovered(self, block: Block, names: ToolNames) -> tuple[list[CandidateCall], int]:
         """Returns the calls in a damaged or unknown form at the end of a block, and the number of characters before

@@ -37,7 +37,7 @@ from .call_words import (
     is_framing,
     past_space,
 )
-from .json_calls import ABSENT, Member, TextArguments, elements_of, members_of, members_within
+from .json_calls import ABSENT, Member, TextArguments, elements_of, is_message, members_of, members_within
 from .markup import Value, read_json_like, read_members, tag_at
 from .tagged_text import NoCall, TaggedArgumentsText
 from .untyped import ParameterTypes, typed_value
@@ -237,7 +237,10 @@ class _CallReader(TaggedArgumentsText):
     def _object(self, text: str) -> None:
         if text[0] != "{":
             raise NoCall
-        self._call_of(members_of(text))
+        members = members_of(text)
+        if is_message({key: value for key, (value, _) in members.items()}):
+            raise NoCall
+        self._call_of(members)
 
     def _call_of(self, members: Mapping[str, Member]) -> None:
         """Reads a call as the members of an object."""

@@ -71,7 +71,7 @@ def _run_of(closer: str) -> re.Pattern[str]:
 
 
 _CLOSER: Final = {"{": "}", "[": "]"}
-_CLOSERS: Final = " \t\n\r" + "".join(_CLOSER.values())
+_BEHIND: Final = " \t\n\r;," + "".join(_CLOSER.values())
 _RUN: Final = {closer: _run_of(closer) for closer in _CLOSER.values()}
 _SHORT: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _ESCAPES: Final = {char: _SHORT.get(char, f"\\u{ord(char):04x}") for char in map(chr, range(0x20))}
@@ -162,9 +162,9 @@ def repair_json(text: str) -> tuple[str, tuple[RepairKind, ...]] | None:
       refused. `True`, `False` and `None` are converted if a string in the text is single-quoted and the text has no
       `true`, `false` or `null`; else they are refused.
     - `controls`: raw control characters in strings are escaped.
-    - `brackets`: brackets and braces behind the whole value are removed, and those that are open at the end of the
-      input are closed, if the last item is a whole value. Text that ends with an unterminated string, a bare word, a
-      key, a colon or an opening bracket may be cut off and is refused.
+    - `brackets`: brackets, commas and semicolons behind the whole value are removed, and brackets that are open at the
+      end of the input are closed, if the last item is a whole value. Text that ends with an unterminated string, a bare
+      word, a key, a colon or an opening bracket may be cut off and is refused.
     """
     if parses(text):
         return text, ()
@@ -254,7 +254,7 @@ class _Rewriter:
             self._inside()
         self._space()
         if self._at < len(self._text):
-            if self._text[self._at :].strip(_CLOSERS):
+            if self._text[self._at :].strip(_BEHIND):
                 raise _Unclear
             self.kinds.add("brackets")
         python = not self._words.isdisjoint(_PYTHON_WORDS)

@@ -345,12 +345,15 @@ cdef class Output:
     cdef inline int say_argument(self, block, str text) except -1:
         return self._append_delta(block, text)
 
-    cpdef int give_calls(self, tuple calls, str source, str reasoning) except -1:
+    cpdef int give_reasoning(self, str reasoning) except -1:
         if reasoning:
             block = self._number()
             self.events.append(Open(block, REASONING_KIND, choice=self.choice))
             self.events.append(Delta(block, reasoning))
             self.events.append(Close(block))
+        return 0
+
+    cpdef int give_calls(self, tuple calls, str source) except -1:
         for call in calls:
             block = self.open_call(call, source if call.source is None else call.source)
             if call.arguments:

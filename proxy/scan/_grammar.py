@@ -99,6 +99,10 @@ WORD_BYTES: Final = 256
 """Maximum length of a `word` field. Names are short, and text after an opener that is only mentioned must not be held
 back for long."""
 
+KEY_CLOSER: Final = "</{key}>"
+"""As the literal of a branch behind a value: the closing tag with the name of the value's key. The branch is not taken
+if the value has an opening tag of that name."""
+
 LITERAL_BYTES: Final = 256
 """Maximum length of a literal in a grammar."""
 
@@ -322,7 +326,8 @@ class Block:
     understood, and the last piece extends to the closer. `closed` is False if only closers were missing when the answer
     ended or another block began (R6.8, option `unclosed`); `more`: the answer ended where a further argument could have
     begun. `opened` is the block's first call if it was streamed early (R6.13), with the arguments that were sent. If a
-    block has several streamed calls, the policy gets each as a block of its own."""
+    block has several streamed calls, the policy gets each as a block of its own. `first`: no visible text and no block
+    precede it."""
 
     syntax: BlockSyntax
     body: str
@@ -331,6 +336,7 @@ class Block:
     broken: bool = False
     opened: FoundCall | None = None
     more: bool = False
+    first: bool = False
 
     @property
     def reasoning(self) -> str:
@@ -349,7 +355,7 @@ class Decision:
     - None of these: the block is visible text, `replacement` or (if None) the original text.
 
     `before` is the number of characters before the calls that are text. `reasoning` is reasoning to emit before the
-    calls.
+    calls, and with calls `replacement` is text to emit before them.
     """
 
     calls: tuple[FoundCall, ...] = ()

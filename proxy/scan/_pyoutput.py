@@ -274,13 +274,16 @@ class Output:
         """Sends more arguments of an open call."""
         self.events.append(Delta(block, text))
 
-    def give_calls(self, calls: Iterable[FoundCall], source: str, reasoning: str) -> None:
-        """Sends reasoning and whole calls. `source` is their text, unless a call has its own."""
+    def give_reasoning(self, reasoning: str) -> None:
+        """Sends reasoning that stands in a block of calls, if it is not empty."""
         if reasoning:
             block = self._number()
             self.events.append(Open(block, BlockKind.REASONING, choice=self._choice))
             self.events.append(Delta(block, reasoning))
             self.events.append(Close(block))
+
+    def give_calls(self, calls: Iterable[FoundCall], source: str) -> None:
+        """Sends whole calls. `source` is their text, unless a call has its own."""
         for call in calls:
             block = self.open_call(call, source if call.source is None else call.source)
             if call.arguments:

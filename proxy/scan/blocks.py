@@ -36,6 +36,7 @@ def ended(
     closed: bool,
     broken: bool,
     more: bool,
+    first: bool = False,
 ) -> Block:
     """Returns a finished block for the call policy. `raw` is the whole block; the body is between the offsets `start`
     and `end`."""
@@ -43,9 +44,9 @@ def ended(
     inside = [piece for piece in pieces if piece[1] <= end and piece[2] <= end]
     whole = _whole(syntax)
     if whole and len(inside) < 2:
-        return Block(syntax, body, ((whole, body),), closed, broken, more=more)
-    fields = ((field, raw[first : end if last == TO_CLOSER else last].decode()) for field, first, last in inside)
-    return Block(syntax, body, tuple(fields), closed, broken, more=more)
+        return Block(syntax, body, ((whole, body),), closed, broken, more=more, first=first)
+    fields = ((field, raw[begin : end if last == TO_CLOSER else last].decode()) for field, begin, last in inside)
+    return Block(syntax, body, tuple(fields), closed, broken, more=more, first=first)
 
 
 @lru_cache(maxsize=256)  # a pure function of frozen values, which goes through all places

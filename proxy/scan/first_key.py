@@ -16,11 +16,13 @@ _SCALAR: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 _COMMA: Final = ord(",")
 _COLON: Final = ord(":")
 _BACKSLASH: Final = ord("\\")
-THOUGHTS: Final = ("thought", "thoughts", "reasoning", "explanation", "content")
-"""The keys of text before a call, which no call needs."""
+THOUGHTS: Final = ("thought", "thoughts", "reasoning", "reasoning_content", "explanation")
+"""The keys of reasoning beside a call, which no call needs."""
+CONTENT: Final = "content"
+"""The key of text beside the calls of a message."""
 ROLE: Final = "role"
 """The key with which a whole message of the assistant begins."""
-_THOUGHTS: Final = tuple(key.encode() for key in THOUGHTS)
+_THOUGHTS: Final = tuple(key.encode() for key in (*THOUGHTS, CONTENT))
 _ROLE: Final = ROLE.encode()
 _THOUGHT_BYTES: Final = 4096
 """Maximum length of a thought after which the next key decides."""

@@ -37,6 +37,15 @@ def definition(tool: ToolSpec) -> dict[str, Any]:
 
 
 _READ: Final = json.dumps(definition(TOOLS[0]))
+_MESSAGE: Final = json.dumps(
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "call_1", "type": "function", "function": {"name": "read_file", "arguments": '{"path": "a"}'}}
+        ],
+    }
+)
 _ALL: Final = json.dumps([definition(tool) for tool in TOOLS], indent=2)
 
 PLAIN: Final = (
@@ -78,6 +87,14 @@ PLAIN: Final = (
     "1. read_file(path)\n2. write_file(path, content)\n3. search(query)\n\nThese are all.",
     '- `name`: `read_file`\n- `arguments`: `{"path": string}`',
     'curl -d \'{"name": "read_file", "arguments": {"path": "a"}}\' http://localhost/call sends a call.',
+    # whole messages
+    f"The server answers:\n\n{_MESSAGE}",
+    f"The server answers:\n\n```json\n{_MESSAGE}\n```",
+    f"The server answers:\n\n```json\n[{_MESSAGE}]\n```\n",
+    f"The server answers:\n\n```json\n{_MESSAGE[:-1]}\n```",
+    f"The server answers:\n\n```python\n{_MESSAGE.replace('null', 'None')}\n```",
+    f'The conversation:\n\n{{"role": "user", "content": "Read a."}}\n{_MESSAGE}',
+    f'{{"role": "user", "content": "Read a."}}\n{_MESSAGE}',
 )
 """Without markers of a family."""
 

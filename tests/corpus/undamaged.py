@@ -210,6 +210,13 @@ UNDAMAGED: Final = (
     "<p>shell</p>",
     "<em>shell</em> <code>ls</code>",
     "<think>plan</think>\n<b>shell</b>",
+    # a doubled or lost quote, which may belong to the value
+    '<tool_call>\n{"name": "shell", "arguments": {"cmd": "ls""}}\n</tool_call>',
+    '<tool_call>\n{"name": "shell", "arguments": {"cmd": ""ls"}}\n</tool_call>',
+    '<tool_call>\n{"name": "shell", "arguments": {"cmd": ls"}}\n</tool_call>',
+    '[TOOL_CALLS]shell[ARGS]{"cmd": "ls""}',
+    "<call>shell{'cmd': 'ls''}</call>",
+    '<call>shell{"cmd": ls"}</call>',
 )
 """One answer each."""
 

@@ -302,7 +302,7 @@ class AnswerReading:
         if not verdict or over is not None or self.truncated:
             return None
         body = self.text[at:]
-        decision = self.policy.block(Block(syntax, body, (("calls", body),), True, True))
+        decision = self.policy.block(Block(syntax, body, (("calls", body),), True, True, first=self.fresh))
         if not (decision.calls or decision.drop):
             return None
         self.chosen = syntax
@@ -500,6 +500,10 @@ class AnswerReading:
         if decision.reasoning:
             block = self.number()
             self.out += [Open(block, BlockKind.REASONING), Delta(block, decision.reasoning), Close(block)]
+        if decision.replacement:
+            self.say(decision.replacement, "")
+            self.segment(edge=True)
+            self.after_block = True
         for call in decision.calls:
             block = self.number()
             self.out.append(
@@ -621,7 +625,8 @@ class AnswerReading:
         whole = syntax.whole
         if whole and len(pieces) < 2:
             pieces = ((whole, body),)
-        return end.upto, partial(self.policy.block, Block(syntax, body, pieces, end.closed, end.broken))
+        block = Block(syntax, body, pieces, end.closed, end.broken, first=self.fresh)
+        return end.upto, partial(self.policy.block, block)
 
     def overflows(self, start: int) -> Iterator[int]:
         size = 0

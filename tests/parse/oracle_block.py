@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -22,6 +22,7 @@ from tests.parse.oracle_values import (
 from toolwire.scan._grammar import (
     END,
     FENCE,
+    KEY_CLOSER,
     SPACE,
     WORD_BYTES,
     BlockSyntax,
@@ -277,7 +278,7 @@ class BlockDescent:
         for at in range(begin, len(text)):
             if at < data_to:
                 continue
-            for option in syntax.nodes[branch.then]:
+            for option in self.closers(syntax, branch, begin, at):
                 literal = option.literal or BRACKETS[option.read]
                 if text.startswith(literal, at):
                     own = option.read == "nothing" if literal[0] == "\n" else text[at - 1] == "\n"
@@ -309,6 +310,18 @@ class BlockDescent:
                 worded = worded or char not in SPACE
                 ended = ended or (worded and (char == "\n" or (branch.read == "name" and char in SPACE)))
         raise Cut(early=branch.read != "text" and not self.pieces)
+
+    def closers(self, syntax: BlockSyntax, branch: Branch, begin: int, at: int) -> Iterator[Branch]:
+        """The branches that may end a field at `at`. A closing tag with the name of the key ends no value that has an
+        opening one."""
+        for option in syntax.nodes[branch.then]:
+            if option.literal != KEY_CLOSER:
+                yield option
+                continue
+            _, start, stop = self.pieces[-1]
+            key = self.text[start:stop].strip(SPACE + "\"'")
+            if 0 < len(key.encode()) <= 128 and f"<{key}" not in self.text[begin:at]:
+                yield replace(option, literal=f"</{key}>")
 
     def misfit(self, syntax: BlockSyntax, branch: Branch, at: int, unlikely: bool) -> int | None:
         """Returns the offset where the text after a branch's literal cannot follow a value, or None. `unlikely`: all of

@@ -11,8 +11,8 @@ from toolwire.scan._grammar import AS_TEXT, DROPPED, Block, BlockSyntax, Decisio
 
 @dataclass
 class WordPolicy:
-    """`x` in the body makes a call, `xx` two, `d` drops, `r` puts a text in its place; else strict fails, soft is
-    text."""
+    """`x` in the body makes a call, `xx` two (behind a text if there is an `r`, behind a thought if there is a `d`),
+    `d` drops, `r` puts a text in its place; else strict fails, soft is text."""
 
     strict: bool = False
     unwrap: bool = True
@@ -23,11 +23,13 @@ class WordPolicy:
 
     def block(self, block: Block) -> Decision:
         body = block.body
-        self.log.append((block.syntax.opener, body, block.pieces, block.closed, block.broken))
+        self.log.append((block.syntax.opener, body, block.pieces, block.closed, block.broken, block.first))
         call = FoundCall("f", f"call_{len(self.log)}", body.strip())
         if "xx" in body:
             return Decision(
-                calls=(call, FoundCall("g", f"call_{len(self.log)}b", "", "custom", "space", "its own source"))
+                calls=(call, FoundCall("g", f"call_{len(self.log)}b", "", "custom", "space", "its own source")),
+                replacement=" said " if "r" in body else None,
+                reasoning="thought" if "d" in body else "",
             )
         if "x" in body:
             return Decision(calls=(call,))

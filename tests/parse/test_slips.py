@@ -42,6 +42,7 @@ K2 = 'functions.run:0<|tool_call_argument_begin|>{"command":"ls -l"}<|tool_call_
 QWEN2 = '✿FUNCTION✿: run\n✿ARGS✿: {"command":"ls -l"}\n'
 SOLAR = '<|tool_call:begin|>abc<|tool_call:name|>run<|tool_call:args|>{"command":"ls -l"}<|tool_call:end|>'
 RUN = '{"name": "run", "arguments": {"command": "ls -l"}}'
+MESSAGE = f'{{"role": "assistant", "content": null, "tool_calls": [{RUN}]}}'
 
 READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
     *(
@@ -196,7 +197,31 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
     ("kimi-k2.6", f"<|tool_calls_section_begin|><|tool_call_begin|>{K2.replace('}', '}}')}", [LS], ""),
     *(
         ("qwen3.6", f"<tool_call>\n<function=run>\n<parameter=command>\nls -l\n</parameter>\n{end}\nMore.", [LS], "More.")
-        for end in ("</tool_call>", "</tool_calls>", "</function>\n</tool_calls>")
+        for end in ("</tool_call>", "</tool_calls>", "</function>\n</tool_calls>", "</invoke>\n</tool_call>")
+    ),
+    *(
+        (model, text, calls, "")
+        for model, start, tag, end, last in (
+            ("qwen3.6", "<tool_call>\n<function={}>\n", "<parameter={}>\n", "\n</{}>\n", "</function>\n</tool_call>"),
+            ("qwen3.6", "<function={}>", "<parameter={}>", "</{}>", "</function>"),
+            ("my-model", "<function={}>", "<parameter={}>", "</{}>", "</function>"),
+            ("minimax-m2.5", '<minimax:tool_call>\n<invoke name="{}">\n', '<parameter name="{}">', "</{}>\n", "</invoke>\n</minimax:tool_call>"),
+        )
+        for text, calls in (
+            (f"{start.format('run')}{tag.format('command')}ls -l{end.format('command')}{last}", [LS]),
+            (
+                f"{start.format('look_up')}{tag.format('place')}Bergen{end.format('place')}"
+                f"{tag.format('days')}2{end.format('days')}{last}", [TWO_DAYS]
+            ),
+            *(
+                (f"{start.format('run')}{tag.format('command')}{value}{end.format('parameter')}{last}", [("run", {"command": value})])
+                for value in ("<command>x</command>", "x</command>", "</command>\n</command>", "x</command>\n</run>")
+            ),
+        )
+    ),
+    (
+        "qwen3.6", "<function=run>\n<parameter=command>\n<command>\nx\n</command>\n</function>",
+        [("run", {"command": "<command>\nx\n</command>"})], ""
     ),
     *(
         ("deepseek-v4", dsml("｜").replace(f"</｜DSML｜{right}>", wrong), [BERGEN], "")
@@ -216,6 +241,7 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
     ("llama3.1:8b", f"{RUN}}}", [LS], ""),
     ("apertus-8b", '<|tools_prefix|>[{"run":{"command":"ls -l"}}]<|tools_suffix|><|assistant_end|>', [LS], ""),
     *(("my-model", text.format(RUN), [LS], said) for text, said in (("{}}}", ""), ("So.\n{}}}", "So."), ("```json\n{}}}\n```", ""))),
+    *(("qwen3-8b", f"<tool_call>{RUN}{behind}</tool_call>", [LS], "") for behind in (";", "}};", ",")),
     # messages as text
     *(
         (model, text, [LS], "")
@@ -229,6 +255,16 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
         )
     ),
     ("my-model", '{"explanation": "I look.", "name": "run", "arguments": {"command": "ls -l"}}', [LS], ""),
+    *(
+        ("my-model", text.format(RUN), [LS], "I look.")
+        for text in (
+            '{{"role": "assistant", "content": "I look.", "tool_calls": [{}]}}',
+            '\n\n{{"tool_calls": [{}], "content": "I look."}}',
+            '{{"role": "assistant", "reasoning_content": "Well.", "content": "I look.", "function_call": {}}}<|im_end|>',
+            "<think>Well.</think>\n{{'role': 'assistant', 'content': 'I look.', 'tool_calls': [{}]}}",
+            '```json\n{{"role": "assistant", "content": "I look.\\n", "tool_calls": [{}]}}\n```',
+        )
+    ),
     ("my-model", '[Tool: run]({"command": "ls -l"})', [LS], ""),
     ("my-model", f"I look:\n\n- ```json\n  {RUN}\n  ```", [LS], "I look:\n\n-"),
     ("my-model", "<tool_code>\nprint(default_api.run(command='ls -l'))\n</tool_code>", [LS], ""),
@@ -269,6 +305,22 @@ TEXT = [
     ("my-model", '{"role": "user", "content": "run ls"}'),
     ("my-model", '{"role": "assistant", "content": "I look."}'),
     ("my-model", '{"recipient_name": "Bo", "parameters": {"command": "ls -l"}}'),
+    *(  # a message is a call only as the whole answer
+        (model, text)
+        for model in ("my-model", "gpt-oss-20b")
+        for text in (
+            f"So:\n{MESSAGE}",
+            f"So:\n\n```json\n{MESSAGE}\n```",
+            f"So:\n```json\n[{MESSAGE}]\n```",
+            f"So:\n```json\n{MESSAGE[:-1]}\n```",
+            f"So:\n```python\n{MESSAGE.replace('null', 'None')}\n```",
+            f'So:\n{{"id": "m1", {MESSAGE[1:]}',
+            f'So:\n{{"role": "assistant", "content": "", "function_call": {RUN}}}',
+            f'{{"role": "user", "content": "run ls"}}\n{MESSAGE}',
+            f'{{"role": "assistant", "content": "Hi."}}\n{MESSAGE}',
+            f'{MESSAGE}\n{{"role": "tool", "content": "a.txt"}}',
+        )
+    ),
     ("my-model", f'{RUN[:-1]}, "timeout": 5}}}}'.replace("timeout", "days").replace("run", "look_up")),
     ("my-model", "[Tool: run]({base}/run) and [run](https://a.example)"),
     ("command-r", f"Action: ```json\n[{RUN}]\n```\nObservation: a.txt"),
@@ -323,7 +375,7 @@ def test_what_models_write_beside_their_form_is_read(
         f'{{"thought": "I look.", "tool_calls": [{RUN}]}}',
         '{"thought": "I look.", "action": "run", "action_input": {"command": "ls -l"}}',
         '{"reasoning": "I look.", "tool": "run", "args": {"command": "ls -l"}}',
-        f'{{"role": "assistant", "content": "I look.", "tool_calls": [{RUN}]}}',
+        f'{{"role": "assistant", "content": null, "reasoning_content": "I look.", "tool_calls": [{RUN}]}}',
         f'```json\n{{\n"thought" : "I l\\u006fok.",\n"tool_calls": [{RUN}]}}\n```',
     ],
 )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.parse.oracle import Settings, valid
 from toolwire.formats.families import bare_json, fenced_json, sentinel
-from toolwire.scan._grammar import END, BlockSyntax, Branch, Field, Grammar, Node, Read
+from toolwire.scan._grammar import END, KEY_CLOSER, BlockSyntax, Branch, Field, Grammar, Node, Read
 
 
 def lit(literal: str, then: int = END, read: Read = "nothing", field: Field = "") -> Branch:
@@ -47,7 +47,7 @@ TAGGED: tuple[Node, ...] = (
     (lit(">", 2),),
     (lit("<parameter=", 3, "word", "key"), lit("</function>", 5)),
     (lit(">", 4, "text", "value"),),
-    (lit("</parameter>", 2), lit("\n<parameter=", 3, "word", "key"), lit("</function>", 5)),
+    (lit("</parameter>", 2), lit("\n<parameter=", 3, "word", "key"), lit("</function>", 5), lit(KEY_CLOSER, 2)),
     (lit("</tool_call>"),),
 )
 SECTION_CALL: tuple[Node, ...] = (
@@ -261,17 +261,22 @@ FIELDS = {
 """Texts that a field may be taken for: right, wrong, and cut short."""
 
 
+def written(branch: Branch) -> str:
+    """A branch's literal, for a value with the key `x`."""
+    return branch.literal.replace(KEY_CLOSER, "</x>")
+
+
 def literals_of(grammar: Grammar) -> list[str]:
     """Every literal of a grammar."""
     syntaxes = grammar.syntaxes
-    inside = [branch.literal for syntax in syntaxes for node in syntax.nodes for branch in node]
+    inside = [written(branch) for syntax in syntaxes for node in syntax.nodes for branch in node]
     found = [*(syntax.opener for syntax in syntaxes), *(syntax.closer for syntax in syntaxes), *inside]
     return sorted({literal for literal in found if literal})
 
 
 def literals_of_syntax(syntax: BlockSyntax) -> list[str]:
     """The literals between a syntax's fields."""
-    return sorted({branch.literal for node in syntax.nodes for branch in node if branch.literal})
+    return sorted({written(branch) for node in syntax.nodes for branch in node if branch.literal})
 
 
 @cache
@@ -311,7 +316,7 @@ def walk(random: Random, grammar: Grammar) -> Iterator[str]:
         if not syntax.nodes[at]:
             return
         branch = random.choice(syntax.nodes[at])
-        yield branch.literal
+        yield written(branch)
         fields = FIELDS[branch.read]
         yield random.choice(fields[:4] if right else fields)
         while branch.read == "text" and random.random() < 0.3:
@@ -325,13 +330,13 @@ def closers_as_data(random: Random, syntax: BlockSyntax, branch: Branch) -> Iter
     """What would end a value, and then nothing that may follow it; or something that may, for once."""
     for _ in range(random.randint(1, 3)):
         option = random.choice(syntax.nodes[branch.then])
-        yield option.literal
+        yield written(option)
         yield random.choice(["", "", " ", "\n", "\n\n"])
         if option.then == END or option.read != "nothing" or not syntax.nodes[option.then]:
             break
         branch = option
     yield random.choice(
-        ["x", " x", "<", "\n", option.literal[:-1], *(literal[:-1] for literal in literals_of_syntax(syntax))]
+        ["x", " x", "<", "\n", written(option)[:-1], *(literal[:-1] for literal in literals_of_syntax(syntax))]
     )
 
 

@@ -67,6 +67,8 @@ def sent(text: str, schema: Any = SCHEMA, size: int = 1000, *, custom: bool = Fa
         ('{"p":1,"p":"a","p":true,', "true,"),
         ('{"a":{"x":["1",2,{}]},"more":[null,1,"t', ""),
         ('{"a":"\\ud800","n":1e999,', "1e999,"),
+        ('{"type":"object","properties":{', ':"object","properties":{'),  # the tool's definition
+        ('{"a":{"type":"object"},"l":[{"type":"object"},{"required":[', ""),
     ],
 )
 def test_a_value_that_may_be_converted_waits(text: str, stops: str) -> None:

@@ -48,6 +48,8 @@ REPAIRED = {
     "several brackets": ('{"a": [{"b": "c"', '{"a": [{"b": "c"}]}', ("brackets",)),
     "after whitespace": ('{"a": true\n', '{"a": true\n}', ("brackets",)),
     "a brace too many": ('{"a": {"b": 1}}}', '{"a": {"b": 1}}', ("brackets",)),
+    "a semicolon": ('{"a": [1]}};', '{"a": [1]}', ("brackets",)),
+    "a comma": ('{"a": 1},\n', '{"a": 1}', ("brackets",)),
     "brackets too many": ('[{"a": 1}] ]}\n', '[{"a": 1}] ', ("brackets",)),
     "all at once": (
         "```json\n{'a': [1,2,], b: \"x\ty\", 'c': {'d': None}\n```",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from ...scan._grammar import END, Anchor, BlockSyntax, Branch, Framing, Grammar, Node
+from ...scan._grammar import END, KEY_CLOSER, Anchor, BlockSyntax, Branch, Framing, Grammar, Node
 
 Nodes = Callable[[int], tuple[Node, ...]]
 """Returns the nodes of a call, given the index of the first one."""
@@ -113,6 +113,8 @@ def function_tags(base: int, *ends: Branch) -> tuple[Node, ...]:
     attribute."""
     values, *attributes = _attribute("parameter", base + 8, base + 7)
     end = Branch(literal="</function>", then=base + 5)
+    # Behind the others anything may follow: there a part of a value would pass for the end.
+    invoked = () if DONE in ends else (Branch(literal="</invoke>", then=base + 5, slip=True),)
     early = tuple(replace(other, slip=True) for other in ends if other.literal not in ("", end.literal))
     keys = tuple(
         Branch(literal=f"<parameter{sign}", read="word", field="key", then=base + 3) for sign in ("=", " name=")
@@ -126,11 +128,11 @@ def function_tags(base: int, *ends: Branch) -> tuple[Node, ...]:
             Branch(literal="</parameter>", then=base + 7),
             Branch(literal="\n<parameter=", read="word", field="key", then=base + 3),
             Branch(literal="\n</function>", then=base + 5),
-            *(Branch(literal=closer, then=base + 7, slip=True) for closer in _WRONG_CLOSERS),
+            *(Branch(literal=closer, then=base + 7, slip=True) for closer in (*_WRONG_CLOSERS, KEY_CLOSER)),
         ),
         ends,
-        (end,),
-        (*keys, end, *early),
+        (end, *invoked),
+        (*keys, end, *early, *invoked),
         *attributes,
     )
 
@@ -161,7 +163,7 @@ def elements(base: int, parameter: str, closer: str, then: int = END) -> tuple[N
             Branch(read="object", field="arguments", then=base + 5),
         ),
         (Branch(literal=">", read="text", field="value", then=base + 4), *values),
-        (Branch(literal=f"</{parameter}>", then=base + 6),),
+        (Branch(literal=f"</{parameter}>", then=base + 6), Branch(literal=KEY_CLOSER, then=base + 6, slip=True)),
         (Branch(literal=closer, then=then),),
         (
             Branch(literal=f"<{parameter} name=", read="word", field="key", then=base + 3),

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from ...scan._grammar import BlockSyntax, Branch, Grammar, Node
-from ...scan.first_key import ROLE, THOUGHTS
+from ...scan.first_key import CONTENT, ROLE, THOUGHTS
 from ..base import ToolFormat, families
 from ..engine.keys import ARGUMENTS, LISTINGS, METADATA, NAMES, WRAPPERS
 from ..engine.syntaxes import elements, framing, section
@@ -34,7 +34,9 @@ RECOVERED: Final = "recovered"
 FAMILIES: Final[tuple[ToolFormat, ...]] = tuple(family for family in families() if family.elsewhere)
 """The formats whose calls are recognised. Where two have the same form, the first one is used."""
 
-_KEYS: Final = tuple(dict.fromkeys((*NAMES, *ARGUMENTS, *WRAPPERS, *LISTINGS, *THOUGHTS, ROLE, *sorted(METADATA))))
+_KEYS: Final = tuple(
+    dict.fromkeys((*NAMES, *ARGUMENTS, *WRAPPERS, *LISTINGS, *THOUGHTS, CONTENT, ROLE, *sorted(METADATA)))
+)
 """The possible first keys of an object that is a call."""
 
 

@@ -11,7 +11,9 @@ cdef int BRACES, CODE, JSON, LOOSE, NAME, NOTHING, PRINTED, PROSE, WORD
 cdef int STRING, WHOLE, WRONG
 cdef int GOES_ON, BY_ITSELF, AT_BRANCH, NO_KEY, NO_FIELD, NO_CALL
 cdef Py_ssize_t LITERAL_BYTES, WORD_BYTES
-cdef bytes NAMED
+cdef bytes NAMED, _AROUND_KEY
+cdef Py_ssize_t _KEY_BYTES
+cdef unsigned char _LESS
 
 
 @cython.final
@@ -29,6 +31,8 @@ cdef class FieldReader:
     cdef bytes _opener, _overlap
     cdef bint _untaught, _followable, _worded, _ended, _cut
     cdef FormNode _node
+    cdef bint _keyed
+    cdef bytes _key_tag, _key_closer
     cdef object _key
     cdef ObjectReader _json
     cdef CodeReader _code
@@ -62,6 +66,8 @@ cdef class FieldReader:
     cdef Py_ssize_t _read_text(self, Py_ssize_t pos, Py_ssize_t end) except? -1
     @cython.locals(branch=FormBranch, fits=cython.int)
     cdef FormBranch _literal_at(self, const unsigned char *buf, Py_ssize_t at, Py_ssize_t end)
+    @cython.locals(key=bytes, fits=cython.int, begun=cython.int, start=Py_ssize_t, stop=Py_ssize_t)
+    cdef FormBranch _own_at(self, const unsigned char *buf, Py_ssize_t at, Py_ssize_t end)
     cdef Py_ssize_t _text_ended(
         self,
         FormBranch branch,

@@ -26,6 +26,11 @@ cdef class FormNode:
     cdef tuple closers, next
     cdef bytes _firsts
     cdef const unsigned char *firsts
+    cdef bint keyed
+    cdef object _keyed
+    cdef dict _forms
+
+    cdef FormBranch closing(self, bytes closer)
 
 
 @cython.final

@@ -168,7 +168,7 @@ class BlockEnds:
             return partial(self._policy.unfinished, syntax, raw[start:].decode(), block.why)
         if live is not None and live.opened is not None:
             return partial(live.decide_rest, syntax, raw, start, end, block.closed, block.broken, block.more)
-        read = ended(syntax, raw, start, end, block.pieces, block.closed, block.broken, block.more)
+        read = ended(syntax, raw, start, end, block.pieces, block.closed, block.broken, block.more, self._output.fresh)
         return partial(self._policy.block, read)
 
     def _none(self, at: int) -> int:
@@ -234,8 +234,12 @@ class BlockEnds:
 
     def _give(self, decision: Decision, raw: bytes, family: str) -> None:
         self._prose.edge()
+        self._output.give_reasoning(decision.reasoning)
+        if decision.replacement:
+            self._output.say_text(decision.replacement)
+            self._prose.edge()
         self._output.after = True
-        self._output.give_calls(decision.calls, raw.decode(), decision.reasoning)
+        self._output.give_calls(decision.calls, raw.decode())
         if decision.calls:
             self._choose(family)
 
@@ -244,7 +248,7 @@ class BlockEnds:
         if error is not None:
             self._stop_with(error)
         else:
-            self._output.give_calls(more, "", "")
+            self._output.give_calls(more, "")
             self._prose.edge()
             self._output.after = True
             assert self._block.form is not None

@@ -8,6 +8,7 @@ policy decides whether a field can be parsed or repaired.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from .. import octets
 from .._grammar import LITERAL_BYTES, WORD_BYTES, BlockPolicy, Field
@@ -23,6 +24,11 @@ from .forms import FormBranch, FormNode, FormOpener, Forms
 from .json import ObjectReader
 from .sending import StringSender
 
+_AROUND_KEY: Final = b" \t\r\n\"'"
+_KEY_BYTES: Final = 128
+"""The maximum length of a key whose own closing tag ends its value."""
+_LESS: Final = ord("<")
+
 
 class FieldReader:
     """Reads one field after another.
@@ -33,7 +39,8 @@ class FieldReader:
     """
 
     __slots__ = (
-        *("_braces", "_buffer", "_code", "_cut", "_ended", "_followable", "_json", "_key", "_late", "_node"),
+        *("_braces", "_buffer", "_code", "_cut", "_ended", "_followable", "_json", "_key", "_key_closer", "_key_tag"),
+        *("_keyed", "_late", "_node"),
         *("_opener", "_overlap", "_pieces", "_policy", "_sender", "_short", "_untaught", "_worded"),
         *("branch", "field", "followed", "forms", "found", "in_key", "kind", "live", "start", "text"),
     )
@@ -63,9 +70,14 @@ class FieldReader:
         # The field. `_node` is the node after it, whose literals end it if it is text. `_key` reads its beginning up to
         # the first key. `_overlap`: the last bytes, which may begin a literal. `_worded`: a short field is not empty;
         # `_ended`: only whitespace may follow in it. `_cut`: the end of the text cuts off what was looked for last.
+        # `_keyed`: a closing tag with the name of the value's key (`_key_closer`) may end it, until an opening one
+        # (which begins with `_key_tag`) is read. Both are empty until a tag is read.
         self._node: FormNode | None = None
         self._key: FirstKey | LooseHead | None = None
         self._overlap = b""
+        self._keyed = False
+        self._key_tag = b""
+        self._key_closer = b""
         self._worded = False
         self._ended = False
         self._cut = False
@@ -73,8 +85,8 @@ class FieldReader:
         self._code = CodeReader()
         self._braces = BracesReader()
 
-        # The fields of a short block that is `_followable`, and the number of bytes it lacks to be long; None for a
-        # block that `live` reads.
+        # `_late`: the fields of a short block that is `_followable`; None for a block that `live` reads. `_short`: the
+        # number of bytes it lacks to be long. `_pieces`: the block's finished fields.
         self._late: list[LateField] | None = None
         self._short = 0
         self._pieces: Sequence[Piece] = ()
@@ -89,9 +101,9 @@ class FieldReader:
         self._untaught = opener.untaught
         self._followable = self.live is not None and not (self._untaught or quoted)
         self._late = None
+        self._pieces = pieces
         if self.live is not None and self._followable:
             self._short = self.live.long
-            self._pieces = pieces
             if self._short:
                 self._late = []
             else:
@@ -118,6 +130,9 @@ class FieldReader:
             self._node = node
             self._overlap = b""
             self._worded = self._ended = False
+            self._keyed = node is not None and node.keyed
+            if self._keyed:
+                self._key_tag = b""
         if self._sender is not None:
             self._sender.begin()
         if self._late is not None:
@@ -299,12 +314,31 @@ class FieldReader:
     def _literal_at(self, buf: bytes, at: int, end: int) -> FormBranch | None:
         """Returns the branch whose literal is at `at`. `_cut`: one may begin there, cut off by the end of the text."""
         assert self._node is not None
+        self._cut = False
         for branch in self._node.branches:
             fits = octets.fits(buf, branch.literal, at, end)
             if fits:
                 self._cut = fits == octets.CUT
                 return None if self._cut else branch
-        self._cut = False
+        return self._own_at(buf, at, end) if self._keyed and buf[at] == _LESS else None
+
+    def _own_at(self, buf: bytes, at: int, end: int) -> FormBranch | None:
+        """Returns the branch at a closing tag with the name of the value's key, if that is at `at`. There is none
+        behind an opening tag of that name."""
+        if not self._key_tag:
+            _, start, stop = self._pieces[len(self._pieces) - 1]
+            key = self._buffer.span(start, stop).strip(_AROUND_KEY)
+            self._key_tag = b"<" + key
+            self._key_closer = b"</" + key + b">"
+            self._keyed = 0 < len(key) <= _KEY_BYTES
+        fits = octets.fits(buf, self._key_closer, at, end) if self._keyed else 0
+        if fits == octets.WHOLE:
+            assert self._node is not None
+            return self._node.closing(self._key_closer)
+        if self._keyed:
+            begun = octets.fits(buf, self._key_tag, at, end)
+            self._keyed = begun != octets.WHOLE
+            self._cut = fits == octets.CUT or begun == octets.CUT
         return None
 
     def _text_ended(

@@ -4,11 +4,16 @@ compiled."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from .._grammar import KEY_CLOSER
 
 if TYPE_CHECKING:
     from .._grammar import BlockSyntax
     from .._plan import GrammarPlan, Opener, PlanBranch, PlanNode
+
+_KEY_CLOSER: Final = KEY_CLOSER.encode()
 
 
 class Form:
@@ -41,12 +46,20 @@ class FormBranch:
 
 
 class FormNode:
-    """A `PlanNode`. `firsts` is 1 for the first bytes of its literals."""
+    """A `PlanNode`. `firsts` is 1 for the first bytes of its literals. `keyed`: it has a branch at the closing tag of
+    the key (`KEY_CLOSER`), which is not among `branches`."""
 
-    __slots__ = ("_firsts", "branches", "closers", "ends", "final", "firsts", "free", "more", "next", "otherwise")
+    __slots__ = (
+        *("_firsts", "_forms", "_keyed", "branches", "closers", "ends", "final", "firsts", "free", "keyed", "more"),
+        *("next", "otherwise"),
+    )
 
     def __init__(self, node: PlanNode, forms: Mapping[BlockSyntax, Form]) -> None:
-        self.branches = tuple([FormBranch(branch, forms) for branch in node.branches])
+        keyed = [branch for branch in node.branches if branch.literal == _KEY_CLOSER]
+        self.branches = tuple([FormBranch(branch, forms) for branch in node.branches if branch not in keyed])
+        self.keyed = bool(keyed)
+        self._keyed = keyed[0] if keyed else None
+        self._forms = forms
         self.otherwise = None if node.otherwise is None else FormBranch(node.otherwise, forms)
         self.ends = node.ends
         self.free = node.free
@@ -56,6 +69,11 @@ class FormNode:
         self.next = node.next
         self._firsts = first_bytes([branch.literal for branch in node.branches])
         self.firsts = self._firsts  # when compiled, a pointer into it
+
+    def closing(self, closer: bytes) -> FormBranch:
+        """Returns the branch at the closing tag of a value's key, if the node is `keyed`."""
+        assert self._keyed is not None
+        return FormBranch(replace(self._keyed, literal=closer, taken=len(closer)), self._forms)
 
 
 class FormOpener:
