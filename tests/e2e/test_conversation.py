@@ -90,6 +90,27 @@ async def test_a_conversation_goes_on_from_its_id(gateway: Gateway, stream: bool
     ]
 
 
+async def test_an_input_that_grows_is_not_asked_again(gateway: Gateway) -> None:
+    """Semantic Kernel's `OpenAIResponsesAgent` sends its whole input with every round, and the id of the last one."""
+    sent: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "input_text", "text": "What colour?"}]}]
+    hurry = {"role": "user", "content": "Hurry."}
+    turns = [Say(CALL), Say(CALL), Say("It is blue.")]
+    async with Upstream(turns) as upstream, client(await gateway(upstream_config(upstream.url))) as session:
+        made = await ask(session, input=sent, tools=[LOOK])
+        for output in ("grey", "blue"):
+            (call,) = made["output"]
+            result = {"type": "function_call_output", "call_id": call["call_id"], "output": output}
+            sent = [*sent, *([hurry] if output == "blue" else []), result]
+            made = await ask(session, input=sent, previous_response_id=made["id"], tools=[LOOK])
+    said = [text for role, text in texts(upstream.requests[2]) if role == "user"]
+    assert said == [
+        "What colour?",
+        "<tool_response>\ngrey\n</tool_response>",
+        "<tool_response>\nblue\n</tool_response>",
+        "Hurry.",
+    ]
+
+
 async def test_every_look_up(gateway: Gateway) -> None:
     server = await gateway(script=["Hello."])
     async with client(server) as session:

@@ -99,6 +99,22 @@ class ResponsesTurns(TurnForm):
         ]
         return {**body, "input": items}, read_items(items)
 
+    def without_repeated(
+        self, body: Mapping[str, Any], earlier: Sequence[StoredTurn]
+    ) -> tuple[Mapping[str, Any], tuple[Message, ...]] | None:
+        items = own_items(body)
+        if isinstance(items, str) or not earlier:
+            return None
+        called = {item["call_id"] for item in self.shown(earlier[-1])["output"] if "call_id" in item}
+        at = next((at for at, item in enumerate(items) if item.get("call_id") in called), 0)
+        if not at:
+            return None
+        before = [*whole_items(items[:at])]
+        sent = {dump(item) for turn in earlier for item in _sent(turn)}
+        new = [item for item in before if dump(item) not in sent]
+        own = [*new, *items[at:]]
+        return None if len(new) == len(before) else ({**body, "input": own}, read_items(own))
+
     # --- keeping ----------------------------------------------------------------------------------------------------
 
     new_id = staticmethod(new_response_id)
@@ -153,8 +169,7 @@ class ResponsesTurns(TurnForm):
         return resource(options, turn.id, status, output_of_messages(turn.output, turn.id))
 
     def listed(self, turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
-        items = [*whole_items(stored_value(turn)["input"])] if turn.wire_form else write_items(turn.input)
-        return ListedItems(items, turn.id)
+        return ListedItems(_sent(turn), turn.id)
 
 
 class ListedItems(Sequence[Mapping[str, Any]]):
@@ -190,6 +205,11 @@ def _carrying(before: bool, turns: Sequence[StoredTurn], start: int, inputs: lis
 def read_stored_turn(stored: Mapping[str, Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """Returns the messages of a turn's input and of its output."""
     return read_items(stored["input"]), read_items(stored["resource"]["output"])
+
+
+def _sent(turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
+    """Returns the items of a turn's input."""
+    return [*whole_items(stored_value(turn)["input"])] if turn.wire_form else write_items(turn.input)
 
 
 def _refers(item: Mapping[str, Any]) -> bool:
