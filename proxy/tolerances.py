@@ -37,7 +37,7 @@ TOLERANCES: Final[Mapping[str, str]] = {
     NO_CALL: "A result named no earlier call, or no call at all: it is shown as text.",
     REPEATED: "A call had more than one result: the later ones are shown as text.",
     MOVED: "A result did not stand right behind its call: it was moved there.",
-    INPUT_REPEATED: "Items before the results of calls were sent with an earlier request too: they are left out.",
+    INPUT_REPEATED: "Items before the results of calls were those of an earlier turn: they are left out.",
     CONTENT: "The content of a message was null or missing.",
     HALVES: "The body had halves of surrogate pairs: U+FFFD stands in their place.",
     IMAGES: "Images for a model that takes none: a note stands in their place.",

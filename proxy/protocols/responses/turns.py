@@ -105,15 +105,18 @@ class ResponsesTurns(TurnForm):
         items = own_items(body)
         if isinstance(items, str) or not earlier:
             return None
-        called = {item["call_id"] for item in self.shown(earlier[-1])["output"] if "call_id" in item}
-        at = next((at for at, item in enumerate(items) if item.get("call_id") in called), 0)
-        if not at:
+        called = set(map(_call_id, self.shown(earlier[-1])["output"])) - {None}
+        places = [place for place, item in enumerate(items) if _call_id(item) in called]
+        calls = [place for place in places if items[place]["type"].endswith("_call")]
+        if calls:  # the whole conversation
+            own = [item for place, item in enumerate(items) if place > calls[0] and place not in calls]
+        elif places:
+            sent = {dump(item) for turn in earlier for item in _sent(turn)}
+            before = [item for item in whole_items(items[: places[0]]) if dump(item) not in sent]
+            own = [*before, *items[places[0] :]]
+        else:
             return None
-        before = [*whole_items(items[:at])]
-        sent = {dump(item) for turn in earlier for item in _sent(turn)}
-        new = [item for item in before if dump(item) not in sent]
-        own = [*new, *items[at:]]
-        return None if len(new) == len(before) else ({**body, "input": own}, read_items(own))
+        return None if len(own) == len(items) else ({**body, "input": own}, read_items(own))
 
     # --- keeping ----------------------------------------------------------------------------------------------------
 
@@ -205,6 +208,12 @@ def _carrying(before: bool, turns: Sequence[StoredTurn], start: int, inputs: lis
 def read_stored_turn(stored: Mapping[str, Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """Returns the messages of a turn's input and of its output."""
     return read_items(stored["input"]), read_items(stored["resource"]["output"])
+
+
+def _call_id(item: Mapping[str, Any]) -> str | None:
+    """Returns the id of the call that an item is, or is the result of; None for other items."""
+    ident = item.get("call_id")
+    return ident if isinstance(ident, str) and str(item.get("type")).endswith(("_call", "_output")) else None
 
 
 def _sent(turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
