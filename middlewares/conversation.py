@@ -57,6 +57,7 @@ from toolwire.store.base import BudgetExceeded, ReadBudget, StoreUnavailable
 from toolwire.store.factory import described
 from toolwire.support.bounded_json import count_values
 from toolwire.support.offload import OFFLOAD_BYTES, is_large, is_long, offload
+from toolwire.tolerances import INPUT_REPEATED
 
 LOG: Final = logging.getLogger("toolwire.conversation")
 
@@ -185,6 +186,11 @@ async def _load(
             added = await offload(is_long(items), _take_items, wanted, items, left)
             large = received.size + added > OFFLOAD_BYTES
             exchange.body, own = await offload(large, form.resolve_references, body, items, known)
+        if chain and len(own) > 1 and own[0].role != "tool":
+            large = is_large(received, reused=True) or read > OFFLOAD_BYTES
+            if (shorter := await offload(large, form.without_repeated, exchange.body, chain)) is not None:
+                exchange.body, own = shorter
+                exchange.record.tolerate(INPUT_REPEATED, "items of an earlier input", exchange.id)
     except StoreUnavailable as error:
         raise store_fault(error) from error
     except BudgetExceeded as error:

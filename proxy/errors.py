@@ -304,6 +304,11 @@ CODES: Final[Mapping[str, ErrorCode]] = {
 }
 
 
+_LASTING: Final = frozenset({"invalid_api_key", "upstream_auth", "backend_loop"})
+"""Codes with which the same request fails again, besides those of the type `model_error`. Clients are told not to
+retry: Claude Code otherwise retries a wrong key for three minutes."""
+
+
 class GatewayError(Exception):
     """An error that is shown to the client.
 
@@ -338,6 +343,8 @@ class GatewayError(Exception):
         self.status = status if status is not None else row.status if row else 500
         self.type = type if type is not None else row.type if row else "server_error"
         self.headers = sendable(headers) if headers else {}
+        if self.type == "model_error" or self.code in _LASTING:
+            self.headers["x-should-retry"] = "false"
         self.upstream_status = upstream_status
         self.transient = transient
         super().__init__(self.message)
@@ -375,9 +382,6 @@ class ModelFault(GatewayError):
     """The model's text breaks a rule that the client made strict (R9.6): 500, and clients are told not to retry."""
 
     default_code = "malformed_tool_arguments"
-
-    def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
-        super().__init__(message, code=code, param=param, headers={"x-should-retry": "false"})
 
 
 class Unavailable(GatewayError):

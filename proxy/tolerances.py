@@ -15,6 +15,7 @@ UNANSWERED: Final = "call_without_result"
 NO_CALL: Final = "result_without_call"
 REPEATED: Final = "result_repeated"
 MOVED: Final = "result_moved"
+INPUT_REPEATED: Final = "input_repeated"
 CONTENT: Final = "content_mended"
 HALVES: Final = "half_characters"
 IMAGES: Final = "images_omitted"
@@ -36,6 +37,7 @@ TOLERANCES: Final[Mapping[str, str]] = {
     NO_CALL: "A result named no earlier call, or no call at all: it is shown as text.",
     REPEATED: "A call had more than one result: the later ones are shown as text.",
     MOVED: "A result did not stand right behind its call: it was moved there.",
+    INPUT_REPEATED: "Items before the results of calls were those of an earlier turn: they are left out.",
     CONTENT: "The content of a message was null or missing.",
     HALVES: "The body had halves of surrogate pairs: U+FFFD stands in their place.",
     IMAGES: "Images for a model that takes none: a note stands in their place.",

@@ -76,6 +76,14 @@ class TurnForm(Protocol):
         (they are in the conversation already), and the request's own messages after that."""
         raise NotImplementedError  # only for protocols whose requests have references
 
+    def without_repeated(
+        self, body: Mapping[str, Any], earlier: Sequence[StoredTurn]
+    ) -> tuple[Mapping[str, Any], tuple[Message, ...]] | None:
+        """Returns `body` without the items before the results of the last turn's calls that an `earlier` turn has, and
+        the request's own messages after that; None if there are none. The items are an earlier input, or with the calls
+        the whole conversation. A model that got a repeated message behind the results would begin again."""
+        return None
+
     def new_id(self) -> str:
         """Returns a new id for a turn."""
 

@@ -90,6 +90,33 @@ async def test_a_conversation_goes_on_from_its_id(gateway: Gateway, stream: bool
     ]
 
 
+@every("whole", [False, True])
+async def test_an_input_that_grows_is_not_asked_again(gateway: Gateway, whole: bool) -> None:
+    """Semantic Kernel's agents send their earlier inputs with every round, and the id of the last one. LlamaIndex sends
+    the `whole` conversation."""
+    sent: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "input_text", "text": "What colour?"}]}]
+    hurry = {"role": "user", "content": "Hurry.", "call_id": []}  # an unknown field
+    turns = [Say(f"I look. {CALL}"), Say(CALL), Say("It is blue.")]
+    async with Upstream(turns) as upstream, client(await gateway(upstream_config(upstream.url))) as session:
+        made = await ask(session, input=sent, tools=[LOOK])
+        for output in ("grey", "blue"):
+            call = made["output"][-1]
+            if whole:
+                said = [{"role": "assistant", "content": "I look."}] if output == "grey" else []
+                sent += [*said, {key: call[key] for key in ("type", "name", "arguments", "call_id")}]
+            result = {"type": "function_call_output", "call_id": call["call_id"], "output": output}
+            sent += [*([hurry] if output == "blue" else []), result]
+            made = await ask(session, input=sent, previous_response_id=made["id"], tools=[LOOK])
+    assert [text for _, text in texts(upstream.requests[2])][1:] == [
+        "What colour?",
+        'I look.\n<tool_call>\n{"name":"look","arguments":{"at":"sky"}}\n</tool_call>',
+        "<tool_response>\ngrey\n</tool_response>",
+        '<tool_call>\n{"name":"look","arguments":{"at":"sky"}}\n</tool_call>',
+        "<tool_response>\nblue\n</tool_response>",
+        "Hurry.",
+    ]
+
+
 async def test_every_look_up(gateway: Gateway) -> None:
     server = await gateway(script=["Hello."])
     async with client(server) as session:

@@ -36,6 +36,7 @@ from tests.e2e.conftest import (
 from tests.e2e.edge import head
 from tests.e2e.forking import ROOT
 from tests.e2e.meaning import asking, ended, meant
+from tests.unit.test_errors import FAILS_AGAIN
 from tests.waiting import GUARD_S
 from toolwire.config import DEFAULT_CHAIN
 from toolwire.errors import CODES
@@ -204,7 +205,8 @@ def check(answer: WireAnswer, case: Case) -> dict[str, Any]:
     assert error["param"] == case.param or (case.param == PARAMETERS and error["param"].startswith(PARAMETERS))
     assert error["message"].strip()
     assert len(error["message"]) < 1000
-    assert answer.headers.get("x-should-retry") == ("false" if error["type"] == "model_error" else None)
+    fails_again = error["type"] == "model_error" or case.code in FAILS_AGAIN
+    assert answer.headers.get("x-should-retry") == ("false" if fails_again else None)
     return error
 
 

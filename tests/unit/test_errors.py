@@ -5,13 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tests.cases import every
-from toolwire.errors import CODES, MAX_VALUE_CHARS, ClientFault, GatewayError, ModelFault, Unavailable, quote
+from toolwire.errors import CODES, MAX_VALUE_CHARS, ClientFault, GatewayError, Unavailable, quote
+
+FAILS_AGAIN = {"invalid_api_key", "upstream_auth", "backend_loop"}
+"""With codes of the type `model_error`: what no client should retry."""
 
 
 @every("code", sorted(CODES))
-def test_every_code_gives_its_status_type_and_four_keys(code: str) -> None:
+def test_every_code_gives_its_status_type_headers_and_four_keys(code: str) -> None:
     error = GatewayError("what", code=code, param="p")
     assert (error.status, error.type) == CODES[code][:2]
+    fails_again = code in FAILS_AGAIN or error.type == "model_error"
+    assert error.headers == ({"x-should-retry": "false"} if fails_again else {})
     assert error.envelope() == {"error": {"message": "what", "type": error.type, "param": "p", "code": code}}
 
 
@@ -27,7 +32,6 @@ def test_an_own_code_needs_status_and_type() -> None:
 
 def test_hints_and_headers() -> None:
     assert ClientFault("No.", hint="Do this.").message == "No. Do this."
-    assert ModelFault("x").headers == {"x-should-retry": "false"}
     assert Unavailable("x", retry_after_s=3).headers == {"Retry-After": "3"}
 
 

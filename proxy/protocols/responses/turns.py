@@ -99,6 +99,25 @@ class ResponsesTurns(TurnForm):
         ]
         return {**body, "input": items}, read_items(items)
 
+    def without_repeated(
+        self, body: Mapping[str, Any], earlier: Sequence[StoredTurn]
+    ) -> tuple[Mapping[str, Any], tuple[Message, ...]] | None:
+        items = own_items(body)
+        if isinstance(items, str) or not earlier:
+            return None
+        called = set(map(_call_id, self.shown(earlier[-1])["output"])) - {None}
+        places = [place for place, item in enumerate(items) if _call_id(item) in called]
+        calls = [place for place in places if items[place]["type"].endswith("_call")]
+        if calls:  # the whole conversation
+            own = [item for place, item in enumerate(items) if place > calls[0] and place not in calls]
+        elif places:
+            sent = {dump(item) for turn in earlier for item in _sent(turn)}
+            before = [item for item in whole_items(items[: places[0]]) if dump(item) not in sent]
+            own = [*before, *items[places[0] :]]
+        else:
+            return None
+        return None if len(own) == len(items) else ({**body, "input": own}, read_items(own))
+
     # --- keeping ----------------------------------------------------------------------------------------------------
 
     new_id = staticmethod(new_response_id)
@@ -153,8 +172,7 @@ class ResponsesTurns(TurnForm):
         return resource(options, turn.id, status, output_of_messages(turn.output, turn.id))
 
     def listed(self, turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
-        items = [*whole_items(stored_value(turn)["input"])] if turn.wire_form else write_items(turn.input)
-        return ListedItems(items, turn.id)
+        return ListedItems(_sent(turn), turn.id)
 
 
 class ListedItems(Sequence[Mapping[str, Any]]):
@@ -190,6 +208,17 @@ def _carrying(before: bool, turns: Sequence[StoredTurn], start: int, inputs: lis
 def read_stored_turn(stored: Mapping[str, Any]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """Returns the messages of a turn's input and of its output."""
     return read_items(stored["input"]), read_items(stored["resource"]["output"])
+
+
+def _call_id(item: Mapping[str, Any]) -> str | None:
+    """Returns the id of the call that an item is, or is the result of; None for other items."""
+    ident = item.get("call_id")
+    return ident if isinstance(ident, str) and str(item.get("type")).endswith(("_call", "_output")) else None
+
+
+def _sent(turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
+    """Returns the items of a turn's input."""
+    return [*whole_items(stored_value(turn)["input"])] if turn.wire_form else write_items(turn.input)
 
 
 def _refers(item: Mapping[str, Any]) -> bool:

@@ -46,5 +46,4 @@ def loop_fault() -> GatewayError:
         "The gateway's own request came back to it.",
         code=LOOP,
         hint="Check the backend's `url`: it leads to this gateway, or to another gateway that sends requests to this one.",
-        headers={"x-should-retry": "false"},
     )
