@@ -121,6 +121,15 @@ def test_a_finish_reason_is_added_for_each_of_several_answers(ended: tuple[int, 
     added = b"".join(of(index, {}, "stop") for index in range(3) if index not in ended)
     out, relay = relayed(stream + DONE, cuts, choices=3)
     assert (out, relay.fault) == (stream + added + DONE, None)
+    # Without `[DONE]` it broke off, unless all have one.
+    assert (relayed(stream, cuts, choices=3)[1].fault is None) == (not added)
+
+
+def test_an_empty_finish_reason_ends_nothing() -> None:
+    """Some servers have it in every chunk."""
+    text = frame(chunk({"content": "a"}, ""))
+    assert code_of(relayed(text)[1]) == "upstream_disconnected"
+    assert relayed(text + DONE)[0] == text + LAST + DONE
 
 
 @every("end", [b"data: [DONE]", b"data: [DONE]\n", b""])

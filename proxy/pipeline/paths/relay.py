@@ -255,7 +255,8 @@ class Relay:
         """Returns the end that the server left out after `tail`, the last bytes. Sets `fault` if the stream broke
         off."""
         end = self._protocol.missing_end(tail[-_TAIL_BYTES:])
-        if end is None:
+        more = len(self._finished) < self._choices and self._protocol.missing_finish(tail, b"".join(self._finished))
+        if end is None or more:
             self.fault = BackendFault("The model server broke off its stream.", code="upstream_disconnected")
             return b""
         self.ended = True
