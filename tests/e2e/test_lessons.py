@@ -12,7 +12,7 @@ import aiohttp
 
 from tests.cases import every
 from tests.e2e.conftest import CHAT, gateway_before, post, serving, upstream_config
-from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, asking, said, says
+from tests.e2e.meaning import CLIENTS, MESSAGES, RESPONSES, asking, meant, said, says
 from tests.e2e.test_taught_together import PARSE, READ, TAUGHT, asks, bearer, no_objects
 from tests.e2e.test_tool_mode import NAMED
 from toolwire.model import Text, ToolUse
@@ -305,6 +305,21 @@ async def test_fields_that_a_service_refuses(name: str, path: str) -> None:
                 calls = [("read", {"path": str(at)}) for at in range(1 if alone else 2)]
                 assert said(path, answer, body["stream"])[1] == calls, answer.body
         assert [has_it(one.json) for one in up.posts] == [True, False, False], word
+
+
+@every("path", CLIENTS)
+@every("stream", [False, True])
+async def test_an_answer_in_the_other_form_has_the_servers_counts(path: str, stream: bool) -> None:
+    """Not those that the gateway guesses."""
+    words = "Stream must be set to true" if not stream else "Your organization must be verified to stream this model."
+    says_so = says("openai_chat", Text("ok"))
+
+    def script(asked: Asked) -> Answer:
+        return Refuse(400, words) if asked.json.get("stream", False) is stream else says_so(asked)
+
+    async with gateway_before([script]) as (server, _):
+        answer = await post(server, asking(path, stream), path=path)
+        assert meant(path, answer, stream)[3] == 9
 
 
 @every("kind", KINDS)

@@ -207,7 +207,8 @@ class HttpSource(WireSource):
     async def _as_stream(self, reply: ModelReply) -> bytes:
         """Returns a whole answer as the bytes of a stream. Bytes that the client does not get always have the
         counts."""
-        request = replace(self._request, include_usage=True) if self.converts else self._request
+        unsent = self.converts or not self._request.stream
+        request = replace(self._request, include_usage=True) if unsent else self._request
         writer = self._wire.writer(WriteOptions(request=request, created=reply.created))
         return await offload(is_long(reply), lambda: writer.feed(unfold(_without_zeros(reply))))
 
