@@ -46,7 +46,8 @@ def test_status_table(status: int, to: int, code: str, fault: type[Exception]) -
     assert isinstance(error, fault)
     if not 300 <= status < 400:
         assert "the reason" in error.message
-    assert error.headers == ({"Retry-After": "7"} if status == 429 else {})
+    told = {"Retry-After": "7"} if status == 429 else {"x-should-retry": "false"} if code == "upstream_auth" else {}
+    assert error.headers == told
 
 
 SLIPPED = {"message": "Tool call validation failed: parameters for tool read did not match", "code": SLIP}
@@ -58,6 +59,13 @@ def test_a_call_that_the_model_wrote_wrong_is_no_refusal(body: bytes) -> None:
     for error in (read_refusal(400, {}, body), read_error({**orjson.loads(body), "status_code": 400})):
         assert error is not None
         assert (error.status, error.transient, refuses_tools(error), is_failure(error)) == (502, True, False, False)
+
+
+def test_the_code_of_a_provider_hides_no_status() -> None:
+    raw = said("Slow.", code="too_fast").decode()
+    error = read_error(orjson.loads(said("Provider returned error", code=429, metadata={"raw": raw})))
+    assert error is not None
+    assert (error.code, error.upstream_status) == ("rate_limit_exceeded", 429)
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,7 @@ def error_object(body: Any) -> Any:
     text = _unwrapped(message) if isinstance(message, str) else dump(message).decode()
     provider = _provider_error(body)
     if provider is not None and provider[0] and provider[0] not in text:
+        body = {"status_code": code, **body}
         text, code = f"{text}: {provider[0]}" if text else provider[0], provider[1] or code
     return {**body, "message": text, "code": code}
 
