@@ -130,6 +130,21 @@ def test_a_format_is_refused_if_its_kind_is(message: str, refused: bool) -> None
         ("this model is missing data required for image input", Concessions(no_images=True)),
         ("messages.0.content.0.image.source.base64: image exceeds 5 MB maximum", ONE_IMAGE),
         ("Could not process image", ONE_IMAGE),
+        *(
+            (words, ONE_IMAGE)
+            for words in (
+                "You uploaded an unsupported image. Please make sure your image has of one the following formats: ['png'].",
+                "Expected a base64-encoded data URL with an image MIME type, but got empty base64-encoded bytes.",
+                "messages.0.content.1.image.source.base64.media_type: Input should be 'image/jpeg' or 'image/png'",
+                "The image was specified using the image/png media type, but the image appears to be a image/jpeg image",
+                "Invalid request: unsupported image format",
+                "Prompt contains 4 image tokens, but 3 images were given",
+                "Image could not be loaded from url",
+                "The image length and width do not meet the model restrictions.",
+            )
+        ),
+        ("The document has no pages.", Concessions(no_files=True, media_once=True)),
+        ("The PDF specified is password protected.", Concessions(no_files=True, media_once=True)),
         ("At most 1 image(s) may be provided in one request.", ONE_IMAGE),
         ("At most 0 image(s) may be provided in one request.", Concessions(no_images=True)),
         ("The model server answered 400: could not reserve the context window", None),

@@ -57,7 +57,9 @@ _MISSING: Final = re.compile(
 """Matches a message about an image or a file that is not there, or did not arrive."""
 _ONE_OF_ITS_KIND: Final = re.compile(
     r"\bexceed|\btoo (?:large|big|small|many)|\bsize\b|\bpixels?\b|\bdimension|\binvalid (?:image|file|pdf|base64)|\bcorrupt|\bdecod"
-    r"|(?:could not|unable to|failed to|cannot) (?:process|load|read|parse|open|identify)|\bis (?:a )?valid\b|\bat most [1-9]",
+    r"|(?:could not|unable to|failed to|cannot) (?:process|load|read|parse|open|identify)|\bis (?:a )?valid\b|\bat most [1-9]"
+    r"|\bcould not be\b|\bbase64.encoded|\bformats?\b|\b(?:media|mime).?types?\b|\bimage/|\bwidth\b|\bpages?\b|\bpassword"
+    r"|\bimage tokens\b",
     re.IGNORECASE,
 )
 """Matches a message about one image or file, or about their number. Later requests may have others."""
