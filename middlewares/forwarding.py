@@ -131,13 +131,14 @@ class Forwarding(Middleware):
             relaxation=requests.retries,
         )
         await source.open()
+        requests.opened()
         sent, own, same = requests.sent, requests.own, requests.same
         reply = Reply(source, streamed=asked.stream)
         formed = sent.response_format is asked.response_format or asked.response_format is None
         if reply.wire is not None and not (formed and sent.stream is asked.stream):
             reply.wire.converts = True  # also for a form that the server did not get: `output_format` checks the answer
-        if not sent.sampling.stop and asked.sampling.stop:  # refused
-            reply.map(StopStage(asked.sampling.stop, sent.size, choices=asked.sampling.n))
+        if not sent.sampling.stop and (stops := tuple(filter(None, asked.sampling.stop))):  # refused
+            reply.map(StopStage(stops, sent.size, choices=asked.sampling.n))
         sealed = route.sealed
         if wire is not None and wire.opaque_fields and (not same or (sealed is not None and sealed.several)):
             reply.map(
@@ -204,6 +205,10 @@ class _ServerRequests:
             self._conceding if self._relaxation is None else CombinedRetries(self._conceding, self._relaxation)
         )
         """Retries at the same server without a part of the request that it refused."""
+
+    def opened(self) -> None:
+        """Called when a server has accepted the request, and before the changes to its answer are chosen."""
+        self._conceding.keeps_shape = True
 
     def prepare(self, member: WeightedServer) -> tuple[ModelRequest, bytes | None]:
         """Returns the request for a server, and its body if that is the client's own."""

@@ -53,9 +53,25 @@ async def test_what_the_server_refuses_the_gateway_applies(stream: bool) -> None
 
     async with gateway_before([script]) as (server, up):
         for _ in range(2):
-            answer = await post(server, {"messages": USER, "stop": FOUR, "stream": stream})
+            answer = await post(server, {"messages": USER, "stop": ["", "#2", "#4"], "stream": stream})
             assert text_of(answer, stream) == ("One, two ", "stop")
     assert len(up.posts) == 3
+
+
+@both
+async def test_a_refusal_that_comes_as_an_answer_is_not_overridden(stream: bool) -> None:
+    """What changes the answer is chosen by then, so the sequences would be lost."""
+    error = b'{"error":{"code":400,"message":"Argument not supported on this model: stop"}}'
+
+    def script(asked: Asked) -> Answer:
+        frames = [b": PROCESSING\n\n", b"data: %b\n\n" % error]
+        refusal = Answer(frames, headers=SSE) if stream else Answer([error], headers=JSON)
+        return refusal if "stop" in asked.json else Say("One, two #4", " three")(asked)
+
+    async with gateway_before([script]) as (server, up):
+        answer = await post(server, {"messages": USER, "stop": FOUR, "stream": stream})
+    assert b"Argument not supported" in answer.body
+    assert len(up.posts) == 1
 
 
 async def test_a_server_that_takes_them_all_gets_the_clients_bytes() -> None:

@@ -71,6 +71,8 @@ class ConcessionRetries:
         """The last request that each server was sent."""
         self.given_up: dict[WeightedServer, Concessions] = {}
         """The concessions that this request has already made, by server."""
+        self.keeps_shape = False
+        """True if no further field is given up whose answer has to be changed (`Field.shapes`)."""
         self._owner = owner
         self._lessons: dict[WeightedServer, Lessons] = {}
         """The lessons of each server at the time of the request."""
@@ -94,6 +96,8 @@ class ConcessionRetries:
         before = self.of(member, sent)
         further = learn_concession(before, fault, sent)
         if further is None:
+            return False
+        if self.keeps_shape and any(FIELDS[name].shapes for name in further.without - before.without):
             return False
         self._taught.setdefault(member, set()).update(_lessons(further) - _lessons(before))
         self.given_up[member] = further

@@ -101,7 +101,7 @@ class Field(NamedTuple):
     `refused` matches messages that refuse it. `is_sent`: True if a request has it. The server gets requests as if it
     had `lacks`, its capabilities without the field, and as `without` returns them: the same object if nothing is lost
     for the client, who is told of it otherwise (`title`: other words for the field's name). `once`: later requests may
-    have it.
+    have it. `shapes`: the gateway changes the answer to a request without it.
     """
 
     refused: re.Pattern[str]
@@ -110,15 +110,17 @@ class Field(NamedTuple):
     lacks: Mapping[str, Any] = EMPTY
     title: str = ""
     once: bool = False
+    shapes: bool = False
 
 
-def _sampled(name: str, refused: re.Pattern[str]) -> Field:
+def _sampled(name: str, refused: re.Pattern[str], *, shapes: bool = False) -> Field:
     """Returns a field of `Sampling`."""
     unset = {name: getattr(LIKE_SERVER, name)}
     return Field(
         refused,
         lambda request: getattr(request.sampling, name) != unset[name],
         lambda request: replace(request, sampling=replace(request.sampling, **unset)),
+        shapes=shapes,
     )
 
 
@@ -139,9 +141,7 @@ def _without_key(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return {key: value for key, value in fields.items() if key != name}
 
 
-_FORMATS: Final = (
-    r"(?:\bresponse_? ?format\b|\bjson_(?:schema|object)\b|\bstructured outputs?\b|\bjson mode\b|\bmime type\b)"
-)
+_FORMATS: Final = r"(?:\bresponse_? ?format\b|\bjson_(?:schema|object)\b|\bstructured outputs?\b|\bjson mode\b|\bresponse mime type\b)"
 _NOT_TAKEN: Final = (
     r"(?:(?:\bnot|n't|\bun)[- ]?support|\bunavailable|\bcannot be combined|\bunknown|\bunrecognized|_forbidden"
     r"|\bpermitted|\bmust be|\bshould be)"
@@ -157,7 +157,9 @@ _FORMAT: Final = re.compile(
 def _format(kind: str) -> Field:
     """Returns a type of `response_format`. The prompt describes it instead (`adapt`)."""
     return Field(
-        _FORMAT, lambda request: request.response_format is not None and request.response_format.get("type") == kind
+        _FORMAT,
+        lambda request: request.response_format is not None and request.response_format.get("type") == kind,
+        shapes=True,
     )
 
 
@@ -204,6 +206,7 @@ FIELDS: Final[Mapping[str, Field]] = {
             r"|(?:\bnot|n't|\bun)[- ]?support[^.]{0,40}\bstop\b",
             re.IGNORECASE,
         ),
+        shapes=True,
     ),
     "reasoning_effort": _sampled(
         "reasoning_effort",
@@ -273,6 +276,7 @@ FIELDS: Final[Mapping[str, Field]] = {
         lambda request: request.stream,
         lambda request: replace(request, stream=False),
         title="stream of an answer",
+        shapes=True,
     ),
     "whole": Field(
         re.compile(
@@ -284,6 +288,7 @@ FIELDS: Final[Mapping[str, Field]] = {
         lambda request: not request.stream,
         lambda request: replace(request, stream=True),
         title="request for a whole answer",
+        shapes=True,
     ),
     **{
         name: _unmodelled(
