@@ -14,6 +14,7 @@ from tests.strategies import split
 from toolwire.pipeline.paths.relay import Relay
 from toolwire.protocols.base import ServerSide
 from toolwire.protocols.chat.protocol import ChatProtocol
+from toolwire.protocols.messages.protocol import MessagesProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.testing import chunk, frame
 
@@ -130,6 +131,18 @@ def test_an_empty_finish_reason_ends_nothing() -> None:
     text = frame(chunk({"content": "a"}, ""))
     assert code_of(relayed(text)[1]) == "upstream_disconnected"
     assert relayed(text + DONE)[0] == text + LAST + DONE
+
+
+def test_an_empty_stop_reason_ends_nothing() -> None:
+    start = frame({"type": "message_start", "message": {"role": "assistant", "stop_reason": ""}})
+    text = frame({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}})
+    assert code_of(relayed(start + text, protocol=MessagesProtocol())[1]) == "upstream_disconnected"
+
+
+@every("before", [b"\xef\xbb\xbf", b"\n", b"\r\n"])
+def test_the_name_of_an_event_stands_right_before_its_data(before: bytes) -> None:
+    ping = frame({"type": "ping"})
+    assert relayed(before + ping, protocol=MessagesProtocol())[0] == b"event: ping\n" + ping
 
 
 @every("end", [b"data: [DONE]", b"data: [DONE]\n", b""])

@@ -228,7 +228,7 @@ class Relay:
                 self.fault = error
                 return b""
         if name is None and self._protocol.named_frames and (event := str(value.get("type"))).isidentifier():
-            frame = b"event: %b\n%b" % (event.encode(), frame)
+            frame = b"event: %b\n%b" % (event.encode(), frame.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n"))
             self._usual = self._spaced = _NEVER  # the other frames will lack their names too
         if ends:
             self.ended, self.fault = True, None  # an error after the end does not count

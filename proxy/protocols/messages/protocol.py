@@ -11,6 +11,7 @@ what the protocol cannot express; docs/adr/0030 explains the mapping.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -34,7 +35,7 @@ from .writer import MessagesWriter
 VERSION: Final = "2023-06-01"
 """Version of the wire form that is written here."""
 
-_STOPPED: Final = (b'"stop_reason":"', b'"stop_reason": "')
+_STOPPED: Final = re.compile(rb'"stop_reason": ?"[^"]')
 
 
 class MessagesProtocol(ClientSide, ServerSide):
@@ -137,7 +138,7 @@ class MessagesProtocol(ClientSide, ServerSide):
 
     def missing_end(self, tail: bytes) -> bytes | None:
         """Returns `message_stop` for a stream that ended after a stop reason; otherwise None."""
-        return frame("message_stop") if any(mark in tail for mark in _STOPPED) else None
+        return frame("message_stop") if _STOPPED.search(tail) is not None else None
 
 
 def _model(model: ListedModel) -> dict[str, Any]:
