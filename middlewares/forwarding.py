@@ -131,13 +131,14 @@ class Forwarding(Middleware):
             relaxation=requests.retries,
         )
         await source.open()
-        requests.opened()
+        requests.conceding.keeps_shape = True  # what the answer needs is chosen now
         sent, own, same = requests.sent, requests.own, requests.same
         reply = Reply(source, streamed=asked.stream)
         formed = sent.response_format is asked.response_format or asked.response_format is None
         if reply.wire is not None and not (formed and sent.stream is asked.stream):
             reply.wire.converts = True  # also for a form that the server did not get: `output_format` checks the answer
-        if not sent.sampling.stop and (stops := tuple(filter(None, asked.sampling.stop))):  # refused
+        asked_stops = asked.sampling.stop
+        if asked_stops and not sent.sampling.stop and (stops := tuple(filter(None, asked_stops))):  # refused
             reply.map(StopStage(stops, sent.size, choices=asked.sampling.n))
         sealed = route.sealed
         if wire is not None and wire.opaque_fields and (not same or (sealed is not None and sealed.several)):
@@ -197,18 +198,14 @@ class _ServerRequests:
                 or (self._reasons and _any_message(asked, _has_only_reasoning))
                 or (NUMBERED in signs and _any_message(asked, _has_numbered_id))
             )
-        self._conceding = ConcessionRetries(exchange.owner)
+        self.conceding = ConcessionRetries(exchange.owner)
         self._relaxation: ConstraintRetries | None = None
         if asked.constraint is not None:
             self._relaxation = ConstraintRetries(asked.constraint, exchange.owner, exchange.record, exchange.id)
         self.retries: RetryWithLess = (
-            self._conceding if self._relaxation is None else CombinedRetries(self._conceding, self._relaxation)
+            self.conceding if self._relaxation is None else CombinedRetries(self.conceding, self._relaxation)
         )
         """Retries at the same server without a part of the request that it refused."""
-
-    def opened(self) -> None:
-        """Called when a server has accepted the request, and before the changes to its answer are chosen."""
-        self._conceding.keeps_shape = True
 
     def prepare(self, member: WeightedServer) -> tuple[ModelRequest, bytes | None]:
         """Returns the request for a server, and its body if that is the client's own."""
@@ -217,7 +214,7 @@ class _ServerRequests:
         sent = asked if name == asked.model else replace(asked, model=name)
         endpoint = member.endpoint
         takes = endpoint.backend.capabilities
-        conceding = self._conceding
+        conceding = self.conceding
         given_up = conceding.of(member, sent) if conceding.given_up or endpoint.lessons else NONE
         context = None if sent.sampling.max_tokens is None else _context_size(member, sent.model)
         own = self.own and (not self._reasons or takes_usual_reasoning(takes, wire))
