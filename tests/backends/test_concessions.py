@@ -98,6 +98,13 @@ def test_what_is_missing_or_passes_is_no_refusal_of_a_part(message: str, status:
             False,
         ),
         ("Failed to generate JSON. Please adjust your prompt.", False),
+        ("response_format.json_schema.schema: unknown field 'patternProperties'", False),
+        ("Invalid value for 'response_format.json_schema.name': must be a string", False),
+        ("The response_format json_schema name must be at most 64 characters", False),
+        ("json_schema with recursion is not supported", False),
+        ("Unsupported json_schema keyword: not", False),
+        ("Unsupported MIME type: text/x-foo", False),
+        ("This model does not support response_format json_schema. Use json_object.", True),
         ("Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.", True),
         ("response_format: unknown variant `json_schema`, expected `text` or `json_object`", True),
         ("{'loc': ['body', 'response_format', 'type'], 'msg': \"Input should be 'text' or 'json_object'\"}", True),
@@ -111,6 +118,11 @@ def test_a_format_is_refused_if_its_kind_is(message: str, refused: bool) -> None
     sent = replace(REQUEST, response_format={"type": "json_schema", "json_schema": {"schema": {}}})
     wanted = Concessions(without=frozenset({"json_schema"})) if refused else None
     assert learn_concession(NONE, refusal(message), sent) == wanted
+
+
+@every("message", ["Stream options are not supported", "Upstream stream error, model not available"])
+def test_not_every_message_about_streams_refuses_them(message: str) -> None:
+    assert learn_concession(NONE, refusal(message), replace(REQUEST, stream=True, tool_choice=ToolChoice())) is None
 
 
 @every(

@@ -147,7 +147,7 @@ _NOT_TAKEN: Final = (
     r"|\bpermitted|\bmust be|\bshould be)"
 )
 _FORMAT: Final = re.compile(
-    rf"^(?!.*(?:\binvalid schema\b|\bmust contain\b))"
+    r"^(?!.*(?:\binvalid schema\b|\bmust contain\b|\bkeywords?\b|\bjson_schema(?:\.\w|:? (?:name|with|property)\b)))"
     rf"(?:.*{_FORMATS}.{{0,80}}{_NOT_TAKEN}|.*{_NOT_TAKEN}.{{0,80}}{_FORMATS})",
     re.IGNORECASE | re.DOTALL,
 )
@@ -269,7 +269,7 @@ FIELDS: Final[Mapping[str, Field]] = {
     **{kind: _format(kind) for kind in ("json_schema", "json_object")},
     "streamed": Field(
         re.compile(
-            r"\bstream(?:ing)?\b.{0,20}\bnot (?:supported|available|allowed)|(?:not|n't) support.{0,30}\bstream(?:s|ing)?\b"
+            r"\bstream(?:ing)?\b(?! (?:options|error)).{0,20}\bnot (?:supported|available|allowed)|(?:not|n't) support.{0,30}\bstream(?:s|ing)?\b"
             r"|\bstream['\"`]? does not support true|\bverified to stream\b",
             re.IGNORECASE,
         ),
