@@ -123,6 +123,12 @@ def test_a_finish_reason_is_added_for_each_of_several_answers(ended: tuple[int, 
     assert (out, relay.fault) == (stream + added + DONE, None)
 
 
+def test_an_answer_without_an_index_ends_once() -> None:
+    choices = [{"delta": {"content": "a"}, "finish_reason": None}, {"delta": {}, "finish_reason": "stop"}]
+    stream = b"".join(frame({**chunk({}), "choices": [choice]}) for choice in choices)
+    assert relayed(stream + DONE, choices=2)[0] == stream + DONE
+
+
 @every("end", [b"data: [DONE]", b"data: [DONE]\n", b""])
 def test_a_missing_end_is_added(end: bytes) -> None:
     out, relay = relayed(TEXT + LAST + end)

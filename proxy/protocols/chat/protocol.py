@@ -50,7 +50,7 @@ def missing_end(tail: bytes) -> bytes | None:
 def missing_finish(tail: bytes, ends: bytes) -> bytes:
     """Returns a chunk with a finish reason for each choice in `tail` that has none in `ends`. It has the head of the
     choice's last chunk."""
-    ended = {choice.get("index") for _, choice in _choices_in(ends) if choice.get("finish_reason")}
+    ended = {choice.get("index", 0) for _, choice in _choices_in(ends) if choice.get("finish_reason")}
     out: dict[Any, bytes] = {}
     for chunk, choice in reversed(_choices_in(tail)):
         index = choice.get("index", 0)
