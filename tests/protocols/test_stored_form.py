@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases import every, examples
+from tests.protocols.published import captured_responses_requests
 from tests.protocols.responses_wires import input_items
 from tests.strategies import every_extra, every_message, every_part, json_objects, rich_replies, texts
 from toolwire.model import (
@@ -176,6 +179,16 @@ def test_input_is_listed_as_it_came(given_input: Any) -> None:
 @given(st.lists(st.sampled_from([item for items in INPUTS if isinstance(items, list) for item in items]), max_size=6))
 def test_input_is_listed_as_it_came_in_any_order(items: Any) -> None:
     listed_again({"input": items})
+
+
+CAPTURED = captured_responses_requests()
+
+
+@every("path", CAPTURED)
+def test_captured_input_is_listed_as_it_came(path: Path) -> None:
+    value = json.loads(path.read_bytes())
+    body = value.get("body", value)
+    listed_again(body)
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
