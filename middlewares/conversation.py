@@ -186,7 +186,7 @@ async def _load(
             added = await offload(is_long(items), _take_items, wanted, items, left)
             large = received.size + added > OFFLOAD_BYTES
             exchange.body, own = await offload(large, form.resolve_references, body, items, known)
-        if chain and len(own) > 1 and own[0].role != "tool":
+        if past is not None and len(own) > 1 and own[0].role != "tool":
             large = is_large(received, reused=True) or read > OFFLOAD_BYTES
             if (shorter := await offload(large, form.without_repeated, exchange.body, chain)) is not None:
                 exchange.body, own = shorter

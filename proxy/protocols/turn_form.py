@@ -79,9 +79,10 @@ class TurnForm(Protocol):
     def without_repeated(
         self, body: Mapping[str, Any], earlier: Sequence[StoredTurn]
     ) -> tuple[Mapping[str, Any], tuple[Message, ...]] | None:
-        """Returns `body` without the items before the results of the last turn's calls that an `earlier` turn has, and
-        the request's own messages after that; None if there are none. The items are an earlier input, or with the calls
-        the whole conversation. A model that got a repeated message behind the results would begin again."""
+        """Returns `body` without what is sent again before the results of the last turn's calls, and the request's own
+        messages after that; None if there is nothing. Sent again are the whole inputs of the latest of the `earlier`
+        turns, or with the calls the whole conversation. A model that got a repeated message behind the results would
+        begin again."""
         return None
 
     def new_id(self) -> str:

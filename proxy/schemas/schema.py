@@ -465,7 +465,7 @@ class SchemaCache:
         return known
 
 
-_BEYOND: Final = re.compile(r"[0-9][eE]\+?[0-9]{3}|[0-9]{309}")
+_BEYOND: Final = re.compile(r"[0-9][eE]\+?[0-9]{3}|(?<![0-9])[0-9]{309}")
 """A number that may exceed the range of a float."""
 
 

@@ -43,8 +43,8 @@ MAX_BYTES: Final = 4 * 1024 * 1024 * 1024
 BUSY_TIMEOUT_S: Final = 5.0
 """How long a call waits while another process writes."""
 BUSY_AGAIN_S: Final = 0.05
-"""How long calls wait in the `BUSY_TIMEOUT_S` after one that waited in vain. Calls wait in turn, so longer waits would
-add up to minutes."""
+"""How long calls wait in the `BUSY_TIMEOUT_S` after one that waited in vain, until one has written. Calls wait in turn,
+so longer waits would add up to minutes."""
 LOG_BYTES: Final = 16 * 1024 * 1024
 """The write-ahead log is truncated to this size after a checkpoint."""
 
@@ -210,10 +210,11 @@ class SqliteStore(ResponseStore):
             return
         for together in ([good], [[put] for put in good]):
             for some in together:
+                before = self._locked_until
                 try:
                     self._with_store_errors(lambda db, some=some: self._put(db, some))  # type: ignore[misc]
                 except Exception as error:
-                    if len(some) == 1 or time.monotonic() < self._locked_until:
+                    if len(some) == 1 or self._locked_until > before:
                         for put in some:
                             put.error = error
                 else:
@@ -405,7 +406,11 @@ class SqliteStore(ResponseStore):
             if (patience_s := self._patience_s()) != self._timeout_s:
                 self._timeout_s = patience_s
                 db.execute(f"PRAGMA busy_timeout = {patience_s * 1000:.0f}")
-            return work(db)
+            changes = db.total_changes
+            made = work(db)
+            if db.total_changes > changes:
+                self._locked_until = -math.inf  # unlocked: a short lock of another worker is worth waiting for again
+            return made
         except sqlite3.Error as error:
             if not hasattr(error, "sqlite_errorcode"):
                 raise  # a wrong use of the module, not an error of the file

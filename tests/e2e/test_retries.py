@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -16,7 +17,7 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from tests.cases import named
+from tests.cases import every, named
 from tests.e2e.conftest import CHAT, USER, Gateway, function, get, post, read_config
 from tests.e2e.speaking import SSE
 from tests.waiting import GUARD_S
@@ -147,6 +148,23 @@ async def test_nobody_is_asked_again(gateway: Gateway, name: str) -> None:
         answer = await post(await gateway(config(one.url, two.url, backend=short)), ask([], stream=True))
     assert (answer.status, answer.json()["error"]["code"]) == (status, code)
     assert (len(one.requests), len(two.requests)) == (1, 0)
+
+
+@every(
+    ("scripts", "balanced"), [([Refuse(401)], False), ([Refuse(503), Refuse(401)], False), ([Refuse(401)] * 2, True)]
+)
+async def test_another_server_may_take_its_key(gateway: Gateway, scripts: list[Script], balanced: bool) -> None:
+    """Clients are only told not to retry (`x-should-retry`) if all would go the same way."""
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(Upstream([script])) for script in scripts]
+        asked = config(*(server.url for server in servers))
+        if balanced:
+            route = {"model": "m", "backends": ["server0", "server1"]}
+            backends = {f"server{at}": {"url": server.url} for at, server in enumerate(servers)}
+            asked = read_config({"backends": backends, "defaults": {"retry": QUICK}, "routes": [route]})
+        answer = await post(await gateway(asked), ask([], stream=True))
+    assert (answer.status, answer.json()["error"]["code"]) == (502, "upstream_auth")
+    assert answer.headers.get("x-should-retry") == ("false" if len(scripts) == 1 else None)
 
 
 @LANES

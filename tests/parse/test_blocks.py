@@ -245,7 +245,7 @@ def test_a_whole_object_without_its_closer_is_the_judges(twin: ModuleType, tail:
     scanner = twin.CallScanner(GRAMMARS["sentinel"], policy)
     events = scanner.feed('a <tool_call>{"x":1}' + tail) + scanner.finish()
     assert words(events) == ["text:a", 'call:{"x":1}']
-    assert [(body, closed) for _, body, _, closed, _ in policy.log] == [('{"x":1}' + tail.split("<")[0], False)]
+    assert [(body, closed) for _, body, _, closed, *_ in policy.log] == [('{"x":1}' + tail.split("<")[0], False)]
 
 
 def test_a_block_that_breaks_off_is_text_or_the_judges_error(twin: ModuleType) -> None:
@@ -432,8 +432,8 @@ def test_what_ran_over_the_closer_is_no_piece_of_the_block(twin: ModuleType, siz
         scanner.feed(text[at : at + size])
     scanner.finish()
     assert policy.log == [
-        ("<calls>", "f(a='x", (("call", "f(a='x"),), True, True),
-        ("<calls>", "g(')')\n[f()]", (("call", "g(')')"), ("call", "[f()]")), True, True),
+        ("<calls>", "f(a='x", (("call", "f(a='x"),), True, True, True),
+        ("<calls>", "g(')')\n[f()]", (("call", "g(')')"), ("call", "[f()]")), True, True, False),
     ]
 
 

@@ -171,6 +171,7 @@ def test_tools_of_a_namespace_are_tools_of_their_own() -> None:
     [
         ({"type": "function", "name": "stop", "namespace": "b"}, ["b.stop", "b.say", "a.say"]),
         ({"type": "function", "name": "stop"}, ["a.stop", "b.stop", "b.say", "a.say"]),
+        ({"type": "function", "name": "stop", "namespace": ["b"]}, ["a.stop", "b.stop", "b.say", "a.say"]),
         ({"type": "function", "name": "stop", "namespace": "c"}, ["a.stop", "b.stop", "b.say", "a.say"]),
         ({"type": "namespace", "name": "a"}, ["a.stop", "a.say"]),
         ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "namespace", "name": "b"}]}, ["b.stop", "b.say"]),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases import every, examples
+from tests.protocols.published import captured_responses_requests
 from tests.protocols.responses_wires import input_items
 from tests.strategies import every_extra, every_message, every_part, json_objects, rich_replies, texts
 from toolwire.model import (
@@ -178,6 +181,16 @@ def test_input_is_listed_as_it_came_in_any_order(items: Any) -> None:
     listed_again({"input": items})
 
 
+CAPTURED = captured_responses_requests()
+
+
+@every("path", CAPTURED)
+def test_captured_input_is_listed_as_it_came(path: Path) -> None:
+    value = json.loads(path.read_bytes())
+    body = value.get("body", value)
+    listed_again(body)
+
+
 # --- answers --------------------------------------------------------------------------------------------------------
 
 SHOWN = {
@@ -266,3 +279,61 @@ def test_what_another_protocol_kept_is_shown_as_far_as_messages_say_it(fields: A
     assert [item["type"] for item in shown["output"]] == ["message", "function_call"]
     (listed,) = FORM_OF.listed(kept)
     assert listed["content"] == [{"type": "input_text", "text": "hi"}]
+
+
+# --- what is sent again ---------------------------------------------------------------------------------------------
+
+
+def said(text: str, role: str = "user", **fields: Any) -> dict[str, Any]:
+    return {"role": role, "content": text, **fields}
+
+
+def call(ident: str) -> dict[str, Any]:
+    return {"type": "function_call", "call_id": ident, "name": "f", "arguments": "{}"}
+
+
+def result(ident: str, output: str = "done") -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": ident, "output": output}
+
+
+def earlier(*turns: tuple[Any, list[Any]]) -> list[StoredTurn]:
+    return [turn(wire_form={"input": sent, "resource": {"output": made}}, status="completed") for sent, made in turns]
+
+
+OLD, FIX, BRIEF = said("continue"), said("fix it"), said("Be brief.", "developer")
+DONE = said("Done.", "assistant", type="message", id="msg_1", status="completed")
+TURNS = earlier(("continue", [DONE]), ([FIX], [call("a"), call("b")]), ([result("a")], [call("c")]))
+WHOLE = [OLD, said("Done.", "assistant"), FIX, call("a"), call("b"), result("a"), call("c"), result("c")]
+PARTED = said([{"type": "input_text", "text": "continue"}], id="msg_2")
+
+
+@every(
+    ("items", "new"),
+    [
+        # The inputs of the latest turns, all or some, in any form.
+        ([result("a"), result("c")], [result("c")]),
+        ([FIX, result("a"), result("c")], [result("c")]),
+        ([PARTED, FIX, result("a"), BRIEF, OLD, result("c"), OLD], [BRIEF, OLD, result("c"), OLD]),
+        # What is new, although an older turn has its equal, or it is a part of the last input.
+        ([OLD, result("c")], None),
+        ([FIX, result("c")], None),
+        ([OLD, result("a"), result("c")], None),
+        ([OLD, FIX], None),
+        ([result("c"), OLD, FIX], None),
+        # The whole conversation, and new messages and results in it.
+        (WHOLE, [result("c")]),
+        ([call("c"), result("c")], [result("c")]),
+        ([BRIEF, *WHOLE, OLD], [BRIEF, result("c"), OLD]),
+        ([*WHOLE[:6], result("b"), *WHOLE[6:]], [result("b"), result("c")]),
+        ([*WHOLE[:6], result("a", "more"), *WHOLE[6:]], [result("a", "more"), result("c")]),
+        ([call("x"), result("x"), *WHOLE], [call("x"), result("x"), result("c")]),
+    ],
+)  # fmt: skip
+def test_what_is_new_in_an_input(items: list[Any], new: list[Any] | None) -> None:
+    shorter = FORM_OF.without_repeated({"input": items}, TURNS)
+    if new is None or shorter is None:
+        assert shorter is new
+        return
+    body, messages = shorter
+    assert body["input"] == [{"type": "message", **item} for item in new]
+    assert messages == read_items(new)

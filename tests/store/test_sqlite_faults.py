@@ -245,6 +245,17 @@ async def test_a_lock_that_nobody_gives_back(path: Path, clock: Clock, monkeypat
     assert await patience_ms() == 50
     now = 0.1
     assert await patience_ms() == 100
+    now = 0.0
     other.close()
-    await store.put(turn("resp_2"))
+
+    def write_but_one(db: sqlite3.Connection, puts: list[sqlite._Put]) -> None:
+        if any(put.turn.id == "resp_3" for put in puts):
+            raise ValueError
+        write(db, puts)
+
+    monkeypatch.setattr(store, "_put", write_but_one)
+    puts = [store.put(turn(f"resp_{number}")) for number in (9, 2, 3, 4)]
+    ended = await asyncio.gather(*puts, return_exceptions=True)
+    assert list(map(type, ended)) == [type(None), type(None), ValueError, type(None)], "that one fails alone"
+    assert await patience_ms() == 100, "the lock is gone"
     await store.close()

@@ -18,6 +18,10 @@ def frames(*said: Any) -> bytes:
     return b"".join(b"data: %b\n\n" % (one if isinstance(one, bytes) else orjson.dumps(one)) for one in said)
 
 
+def events(*said: dict[str, Any]) -> bytes:
+    return b"".join(b"event: %b\n" % one["type"].encode() + frames(one) for one in said)
+
+
 CHAT = {"choices": [{"index": 0, "delta": {"content": "x"}}]}
 COUNTS = {"prompt_tokens": 9, "completion_tokens": 4}
 END = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
@@ -43,10 +47,10 @@ COMPLETED = {"type": "response.completed", "response": {"usage": {"input_tokens"
         (ChatProtocol(), frames(CHAT, {"choices": [{"index": 0, "delta": {}, "usage": COUNTS}]}, END, DONE)),
         (ChatProtocol(), frames({**CHAT, "x_groq": {"id": "a"}}, {**CHAT, "x_groq": {"usage": COUNTS}}, END, DONE)),
         (ResponsesProtocol(), frames(CREATED, {**COMPLETED, "response": {"usage": COUNTS}})),
-        (MessagesProtocol(), frames(MESSAGE, BLOCK, {"type": "message_delta", "usage": {"output_tokens": 4}})),
+        (MessagesProtocol(), events(MESSAGE, BLOCK, {"type": "message_delta", "usage": {"output_tokens": 4}})),
         (
             MessagesProtocol(),
-            frames(MESSAGE, {"type": "message_delta", "usage": {"input_tokens": 0, "output_tokens": 4}}),
+            events(MESSAGE, {"type": "message_delta", "usage": {"input_tokens": 0, "output_tokens": 4}}),
         ),
         (ResponsesProtocol(), frames(CREATED, COMPLETED)),
     ],

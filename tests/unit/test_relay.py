@@ -145,6 +145,12 @@ def test_the_name_of_an_event_stands_right_before_its_data(before: bytes) -> Non
     assert relayed(before + ping, protocol=MessagesProtocol())[0] == b"event: ping\n" + ping
 
 
+def test_an_answer_without_an_index_ends_once() -> None:
+    choices = [{"delta": {"content": "a"}, "finish_reason": None}, {"delta": {}, "finish_reason": "stop"}]
+    stream = b"".join(frame({**chunk({}), "choices": [choice]}) for choice in choices)
+    assert relayed(stream + DONE, choices=2)[0] == stream + DONE
+
+
 @every("end", [b"data: [DONE]", b"data: [DONE]\n", b""])
 def test_a_missing_end_is_added(end: bytes) -> None:
     out, relay = relayed(TEXT + LAST + end)

@@ -11,8 +11,9 @@ import orjson
 import pytest
 
 from tests.cases import every, first_and_in_turn
+from tests.linear.steps import Steps
 from toolwire.schemas._schema_walk import BUDGET, Graph
-from toolwire.schemas.schema import SchemaProblem, compile_schema, validate_tool_schema
+from toolwire.schemas.schema import _BEYOND, SchemaProblem, compile_schema, validate_tool_schema
 
 
 @pytest.fixture(autouse=True)
@@ -278,6 +279,13 @@ def test_numbers_beyond_a_float(text: str) -> None:
     assert schema.check(f'{{"a":{text},"b":1}}') is None
     assert schema.check(f'{{"a":{text},"b":2}}') is not None
     assert schema.check(f'{{"a":"{text}","b":1}}') is not None
+
+
+def test_numbers_that_are_just_too_short_take_a_few_steps_a_digit() -> None:
+    counted = Steps(_BEYOND)
+    text = ("9" * 308 + "a") * 4
+    assert not counted.find_all(text)
+    assert counted.steps < 10 * len(text)
 
 
 def test_errors_do_not_repeat_large_values() -> None:

@@ -9,16 +9,14 @@ from itertools import groupby
 from typing import Any, Final
 
 from ...formats.engine.keys import ARGUMENTS
-from ...model import EMPTY, Extra, ToolUse, fields_of, merged, replace, scoped
+from ...model import EMPTY, Extra, fields_of, scoped
+from ..shared.opaque_reasoning import SIGNATURE
 from ..shared.wire import fields_in, rest_of
 
 PROTOCOL: Final = "chat"
 REASONING: Final = ("reasoning_content", "reasoning", "reasoning_text", "thinking", "thinking_content")
 """Names of reasoning among servers and clients; vLLM and OpenRouter use the second one."""
 OPAQUE: Final = ("reasoning_details", "extra_content")
-_SIGNATURE: Final = "thought_signature"
-UNSIGNED: Final = "skip_thought_signature_validator"
-"""Takes the place of Gemini's signature on a call that another model made."""
 _GROWING: Final = ("text", "summary")
 
 
@@ -28,20 +26,10 @@ def opaque_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(details := fields.get("reasoning_details"), list) and details:
         opaque["reasoning_details"] = details
     if isinstance(extra := fields.get("extra_content"), dict) and any(
-        isinstance(value, dict) and _SIGNATURE in value for value in extra.values()
+        isinstance(value, dict) and SIGNATURE in value for value in extra.values()
     ):
         opaque["extra_content"] = extra
     return opaque or EMPTY
-
-
-def with_signature(call: ToolUse) -> ToolUse:
-    """Returns a call of an earlier turn with a signature for Gemini, which refuses calls without one; the same object
-    if it has its own."""
-    if "extra_content" in fields_of(call.extra, PROTOCOL):
-        return call
-    return replace(
-        call, extra=merged(call.extra, scoped(PROTOCOL, {"extra_content": {"google": {_SIGNATURE: UNSIGNED}}}))
-    )
 
 
 def other_fields(fields: Mapping[str, Any], opaque: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -345,12 +345,13 @@ def _without_namesakes(tools: tuple[ToolSpec, ...], choice: Any) -> tuple[ToolSp
         return tools
     inner = choice.get("allowed_tools")
     listed = (inner if isinstance(inner, Mapping) else choice).get("tools")
-    meant: dict[str, set[Any]] = {}
+    meant: dict[str, set[str | None]] = {}
     for one in listed if isinstance(listed, list) else (choice,):
         if isinstance(one, Mapping) and (name := _chosen(one)) is not None:
-            group = name if one.get("type") == "namespace" else one.get("namespace")
-            for member in _members(name, tools) if one.get("type") == "namespace" else (name,):
-                meant.setdefault(member, set()).add(group)
+            whole = one.get("type") == "namespace"
+            group = name if whole else one.get("namespace")
+            for member in _members(name, tools) if whole else (name,):
+                meant.setdefault(member, set()).add(group if isinstance(group, str) else None)
     groups = {name: meant[name] for name in meant if None not in meant[name]}
     named = [tool for tool in tools if tool.name in groups]
     others = {id(tool) for tool in named if tool.namespace not in groups[tool.name]}

@@ -102,21 +102,29 @@ class ResponsesTurns(TurnForm):
     def without_repeated(
         self, body: Mapping[str, Any], earlier: Sequence[StoredTurn]
     ) -> tuple[Mapping[str, Any], tuple[Message, ...]] | None:
-        items = own_items(body)
-        if isinstance(items, str) or not earlier:
-            return None
-        called = set(map(_call_id, self.shown(earlier[-1])["output"])) - {None}
-        places = [place for place, item in enumerate(items) if _call_id(item) in called]
+        items = [*whole_items(own_items(body))]
+        last = set(map(_call_id, self.shown(earlier[-1])["output"])) - {None}
+        places = [place for place, item in enumerate(items) if _call_id(item) in last]
         calls = [place for place in places if items[place]["type"].endswith("_call")]
         if calls:  # the whole conversation
-            own = [item for place, item in enumerate(items) if place > calls[0] and place not in calls]
-        elif places:
-            sent = {dump(item) for turn in earlier for item in _sent(turn)}
-            before = [item for item in whole_items(items[: places[0]]) if dump(item) not in sent]
-            own = [*before, *items[places[0] :]]
+            rest = [item for place, item in enumerate(items) if place > calls[0] and place not in calls]
+            own = [*self._new_items(items[: calls[0]], earlier), *rest]
         else:
-            return None
+            own = items[_repeated(items[: places[0]], earlier) :] if places else items
         return None if len(own) == len(items) else ({**body, "input": own}, read_items(own))
+
+    def _new_items(
+        self, before: Sequence[Mapping[str, Any]], earlier: Sequence[StoredTurn]
+    ) -> Iterator[Mapping[str, Any]]:
+        """Yields those of the items `before` a call that are no part of the conversation, such as a late result."""
+        made = [item for turn in earlier for item in self.shown(turn)["output"]]
+        known = {_content(item) for items in (made, *map(_sent, earlier)) for item in items}
+        called = set(map(_call_id, made)) - {None}
+        for item in before:
+            kind = item["type"]
+            models = item.get("role") == "assistant" or kind == "reasoning"  # clients change its form
+            if not (models or (kind.endswith("_call") and _call_id(item) in called) or _content(item) in known):
+                yield item
 
     # --- keeping ----------------------------------------------------------------------------------------------------
 
@@ -219,6 +227,27 @@ def _call_id(item: Mapping[str, Any]) -> str | None:
 def _sent(turn: StoredTurn) -> Sequence[Mapping[str, Any]]:
     """Returns the items of a turn's input."""
     return [*whole_items(stored_value(turn)["input"])] if turn.wire_form else write_items(turn.input)
+
+
+def _content(item: Mapping[str, Any]) -> bytes:
+    """Returns what an item says, however clients write it."""
+    said = {key: item[key] for key in sorted(item) if key not in ("id", "status")}
+    if item["type"] == "message" and isinstance(text := item.get("content"), str):
+        said["content"] = [{"type": "input_text", "text": text}]
+    return dump(said)
+
+
+def _repeated(before: Sequence[Mapping[str, Any]], earlier: Sequence[StoredTurn]) -> int:
+    """Returns how many of the items `before` a result are the whole input of the latest turns. Equal messages of older
+    turns do not count: a user may have written "continue" again."""
+    given, sent, count = [*map(_content, before)], list[bytes](), 0
+    for turn in reversed(earlier):
+        sent[:0] = map(_content, _sent(turn))
+        if len(sent) > len(given):
+            break
+        if given[: len(sent)] == sent:
+            count = len(sent)
+    return count
 
 
 def _refers(item: Mapping[str, Any]) -> bool:

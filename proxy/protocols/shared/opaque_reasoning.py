@@ -20,13 +20,26 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ...known.past import Past, fold_items, map_items
-from ...model import EMPTY, Extra, Message, Part, Reasoning, ToolUse, fields_of, merged
+from ...model import EMPTY, Extra, Message, Part, Reasoning, ToolUse, fields_of, merged, scoped
 from ...support.seals import sealed_in
 from .wire import dump, load
 
 SERVER: Final = "server"
 CALL: Final = "call"
 """Keys of an `extra`, see `toolwire.model.COMMON`: the name of the server, and the fields of the next call."""
+SIGNATURE: Final = "thought_signature"
+"""Key of Gemini's signature on a call, which it sends over Chat."""
+_UNSIGNED: Final = "skip_thought_signature_validator"
+"""Takes the place of the signature on a call that another model made."""
+
+
+def with_signature(call: ToolUse) -> ToolUse:
+    """Returns a call of an earlier turn with a signature for Gemini, which refuses calls without one; the same object
+    if it has its own."""
+    if "extra_content" in fields_of(call.extra, "chat"):
+        return call
+    unsigned = scoped("chat", {"extra_content": {"google": {SIGNATURE: _UNSIGNED}}})
+    return replace(call, extra=merged(call.extra, unsigned))
 
 
 @dataclass(frozen=True, slots=True)

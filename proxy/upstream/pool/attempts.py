@@ -289,6 +289,8 @@ class Attempts(EventSource):
     async def _next(self, fault: GatewayError) -> WeightedServer:
         """Returns the server for the next attempt, after the necessary pause. Raises `fault` if there is none."""
         if not fault.transient:
+            if fault.code == "upstream_auth" and (len(self._pool.members) > 1 or len(self._tried) > 1):
+                fault.headers.pop("x-should-retry", None)  # the client's next attempt may go to another server
             raise fault
         member = self._pick()
         pause = 0.0

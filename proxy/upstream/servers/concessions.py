@@ -36,7 +36,7 @@ from ...model import (
     dataclass,
     replace,
 )
-from ...protocols.chat.extra_fields import with_signature
+from ...protocols.shared.opaque_reasoning import with_signature
 from ...tolerances import EFFORT, MAX_TOKENS, REFUSED, TEMPERATURE, TOP_P
 from .base import Capabilities
 from .fit_history import Tell
