@@ -26,6 +26,7 @@ from ..formats.recognised.recognition import RECOVERED
 from ..model import ToolSpec
 from ..repair.relaxed_json import read_json
 from ..scan._grammar import SPACE, Block, BlockSyntax
+from ..scan.first_key import CONTENT, THOUGHTS
 from ..schemas.schema import SchemaProblem, ToolSchema, compile_schema
 from .assembly import Assembly, assemble
 from .candidate import JUDGED, CandidateCall, ToolNames, parse_arguments
@@ -120,7 +121,8 @@ class Recogniser:
         if flaws and named:
             self._refused = block.body
             raise _together(flaws, calls)
-        return calls, assembly.said
+        thought, content = (_unless_argument(text, calls) for text in assembly.said)
+        return calls, (thought, content)
 
     def recovered(self, block: Block, names: ToolNames) -> tuple[list[CandidateCall], int]:
         """Returns the calls in a damaged or unknown form at the end of a block, and the number of characters before
@@ -226,6 +228,13 @@ class Recogniser:
             except SchemaProblem:
                 self._compiled[name] = None
         return self._compiled[name]
+
+
+def _unless_argument(text: str, calls: list[CandidateCall]) -> str:
+    """Returns a text that was found beside calls, or "" if it is an argument of one of them."""
+    given = (read_json(call.arguments) for call in calls if text and not call.is_custom)
+    own = any(arguments.get(key) == text for arguments in given for key in (*THOUGHTS, CONTENT))
+    return "" if own else text
 
 
 def _swallows(block: Block) -> bool:
