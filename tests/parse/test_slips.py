@@ -273,6 +273,10 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
             '{"name": "run", "arguments": {"command": "ls -l"}, "content": "I look."}',
         )
     ),
+    (
+        "my-model", f'{{"role": "assistant", "content": "I look.", "tool_calls": [{RUN}]}}\n{{"content": "Again.", "tool_calls": [{RUN}]}}',
+        [LS, LS], "I look.\n\nAgain."
+    ),
     ("my-model", '[Tool: run]({"command": "ls -l"})', [LS], ""),
     ("my-model", f"I look:\n\n- ```json\n  {RUN}\n  ```", [LS], "I look:\n\n-"),
     ("my-model", "<tool_code>\nprint(default_api.run(command='ls -l'))\n</tool_code>", [LS], ""),
@@ -407,8 +411,9 @@ def test_an_argument_beside_the_name_is_not_said_too(twin: ModuleType, arguments
     properties = {key: {"type": "string" if isinstance(value, str) else "object"} for key, value in arguments.items()}
     tools = [{"name": "note", "parameters": {"type": "object", "properties": properties}}]
     text = json.dumps({"name": "note", **arguments})
-    events = scanned(twin, "auto", tools, [text], calls=CallsConfig(recognise="any"))
-    assert calls_and_text(events) == ([("note", arguments)], "")
+    for count in (1, 2):
+        events = scanned(twin, "auto", tools, ["\n".join([text] * count)], calls=CallsConfig(recognise="any"))
+        assert calls_and_text(events) == ([("note", arguments)] * count, "")
 
 
 def test_a_link_that_is_called_like_a_tool_is_not_held_back(twin: ModuleType) -> None:
