@@ -164,7 +164,7 @@ FAULTS: Final = (
         "of two calls under one index one is lost", ODD,
     ),
     Fault(
-        "json-labelled-as-a-stream", "proxy/upstream/servers/http.py",
+        "json-labelled-as-a-stream", "proxy/upstream/servers/http_source.py",
         'return begin != b"" and _STREAM_BEGINS.match(begin) is None', "return False",
         "a whole answer that is labelled as a stream is lost", ODD,
     ),
