@@ -48,13 +48,14 @@ _BROKEN: Final = "it is not written as its format says"
 @dataclass(slots=True)
 class Assembly:
     """The calls of a block. If JSON had to be repaired, `flaw` says what was wrong with it (R9.1) and `repaired` how it
-    was repaired. `message`: they are in a whole message. `said`: the reasoning and the text beside them."""
+    was repaired. `message`: they are in a whole message. `said`: reasoning and text beside them, or among their
+    arguments."""
 
     calls: list[WrittenCall]
     flaw: str | None = None
     repaired: tuple[RepairKind, ...] = ()
     message: bool = False
-    said: tuple[str, str] = ("", "")
+    said: tuple[tuple[str, str], ...] = ()
 
 
 def assemble(block: Block, *, repair: bool) -> Assembly:
@@ -186,6 +187,7 @@ def _whole_calls(block: Block, repair: bool) -> Assembly:
     """Returns the calls of a block whose fields are whole calls or lists of calls. Raises `ValueError`."""
     syntax = block.syntax
     assembly = Assembly([])
+    said: list[tuple[str, str]] = []
     stray = block.body.count("}") > sum(text.count("}") for _, text in block.pieces)
     for field, text in block.pieces:
         if field not in ("call", "calls"):
@@ -219,8 +221,9 @@ def _whole_calls(block: Block, repair: bool) -> Assembly:
         assembly.flaw = assembly.flaw or flaw
         assembly.repaired += kinds
         assembly.message = assembly.message or any(map(is_message, value if isinstance(value, list) else (value,)))
-        assembly.said = assembly.said if any(assembly.said) else said_beside(value)
+        said.append(said_beside(value))
         assembly.calls += json_calls(value, text, syntax, listed=field == "calls", cut=stray or "brackets" in kinds)
+    assembly.said = tuple(said)
     if len(assembly.calls) == 1:
         assembly.calls[0].source = None
     return assembly

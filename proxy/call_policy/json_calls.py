@@ -61,12 +61,10 @@ def is_message(value: Any) -> bool:
 
 def said_beside(value: Any) -> tuple[str, str]:
     """Returns the thought and the content beside the calls in JSON, as xLAM and whole messages have them; each "" if
-    there is none. Where the arguments stand beside the name, only a thought before them is none of them."""
-    if not isinstance(value, dict):
-        return "", ""
-    flat = not any(isinstance(value.get(key), list | dict) for key in (*LISTINGS, *WRAPPERS, *ARGUMENTS))
-    said = {key: valid_text(value[key]) for key in [*value][: 1 if flat else None] if isinstance(value[key], str)}
-    return next((said[key] for key in THOUGHTS if said.get(key)), ""), "" if flat else said.get(CONTENT, "")
+    there is none. They may also be arguments that stand beside the name."""
+    said = value if isinstance(value, dict) else {}
+    texts = {key: valid_text(said[key]) for key in (*THOUGHTS, CONTENT) if isinstance(said.get(key), str)}
+    return next((texts[key] for key in THOUGHTS if texts.get(key)), ""), texts.get(CONTENT, "")
 
 
 # --- arguments ------------------------------------------------------------------------------------------------------

@@ -51,6 +51,8 @@ _BEHIND_MEMBER: Final = re.compile(
 )
 _MEMBER_BEGUN: Final = re.compile(r",\s*+([\w.$-]++)\s*+:\s*+\Z")
 _BEHIND_MARK: Final = re.compile(r"\s*+(?:[,}\])]|\Z)")
+_MARKS: Final = ('<|"|>', "<|'|>", "<escape>")
+"""The tokens in `_QUOTE`."""
 ENVELOPE_CHARS: Final = 256
 """Brackets and quotes around a call are opened within this many characters before its arguments."""
 _CLOSING: Final = re.compile(r"""[\s,;:\])}>"'`|]*+""")
@@ -228,8 +230,10 @@ def _read_member(text: str, at: int, opening: int, keys: Collection[str] | None,
 
 def _unquoted(text: str, at: int, end: int) -> Value:
     """Returns the value in `text[at:end]`, which begins without a quote. It is a string if only the mark at its end is
-    there (Gemma 4). Raises `MarkupError` if that stands elsewhere, or if a quotation mark has lost its partner."""
+    there (Gemma 4). Raises `MarkupError` if a mark stands elsewhere, or if a quotation mark has lost its partner."""
     mark = QUOTE_TOKEN.search(text, at, end)
+    if text.endswith(_MARKS, 0, at):
+        raise MarkupError("the mark before a value may be its own")
     if mark is not None:
         if text[mark.end() : end].strip(SPACE):
             raise MarkupError("one of the marks around a value is lost")
@@ -271,7 +275,9 @@ def _read_string(text: str, quote: re.Match[str], opening: int, keys: Collection
         if end < 0:
             raise MarkupError("a string has no end")
         following = _MEMBER_BEGUN.search(text, at, end)
-        if following is not None and following[1] in (keys or ()) and not _BEHIND_MARK.match(text, end + len(mark)):
+        if following is not None and not _BEHIND_MARK.match(text, end + len(mark)):
+            if following[1] not in (keys or ()):
+                raise MarkupError("a mark between two members may belong to either")
             return Value(json_string(text[at : following.start()])), following.start()
         return Value(json_string(text[at:end])), end + len(mark)
     end = at

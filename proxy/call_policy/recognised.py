@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import filterfalse
 from typing import Final, Literal, get_args
 
 from ..config import CallsConfig, LimitsConfig
@@ -26,6 +27,7 @@ from ..formats.recognised.recognition import RECOVERED
 from ..model import ToolSpec
 from ..repair.relaxed_json import read_json
 from ..scan._grammar import SPACE, Block, BlockSyntax
+from ..scan.first_key import CONTENT, THOUGHTS
 from ..schemas.schema import SchemaProblem, ToolSchema, compile_schema
 from .assembly import Assembly, assemble
 from .candidate import JUDGED, CandidateCall, ToolNames, parse_arguments
@@ -120,7 +122,7 @@ class Recogniser:
         if flaws and named:
             self._refused = block.body
             raise _together(flaws, calls)
-        return calls, assembly.said
+        return calls, _beside(calls, assembly.said)
 
     def recovered(self, block: Block, names: ToolNames) -> tuple[list[CandidateCall], int]:
         """Returns the calls in a damaged or unknown form at the end of a block, and the number of characters before
@@ -226,6 +228,17 @@ class Recogniser:
             except SchemaProblem:
                 self._compiled[name] = None
         return self._compiled[name]
+
+
+def _beside(calls: list[CandidateCall], said: tuple[tuple[str, str], ...]) -> tuple[str, str]:
+    """Returns the reasoning and the text that were found beside calls, without those that are arguments of a call."""
+    if not any(map(any, said)):
+        return _SILENT
+    given = [read_json(call.arguments) for call in calls if not call.is_custom]
+    own = [arguments.get(key) for arguments in given for key in (*THOUGHTS, CONTENT)]
+    used = {"", *(text for text in own if isinstance(text, str))}
+    thoughts, contents = (filterfalse(used.__contains__, texts) for texts in zip(*said, strict=True))
+    return "\n\n".join(thoughts), "\n\n".join(contents)
 
 
 def _swallows(block: Block) -> bool:

@@ -250,16 +250,16 @@ class _CallReader(TaggedArgumentsText):
                 for item in elements_of(text):
                     self._object(item)
                 return
-        for wrapper in WRAPPERS:
+        key, name = self._name_in(members)
+        own = () if name is None else self._types_of(name).names
+        for wrapper in (word for word in WRAPPERS if word not in own):
             value, text = members.get(wrapper, ABSENT)
             if isinstance(value, dict):
                 self._call_of({**{k: v for k, v in members.items() if k != wrapper}, **members_of(text)})
                 return
         if len(members) == 1 and self._named(alone := next(iter(members))) is not None:
             members = {"name": (alone, ""), "arguments": members[alone]}
-        values = ((key, members.get(key, ABSENT)[0]) for key in NAMES)
-        names = {key: self._named(value) for key, value in values if isinstance(value, str)}
-        key, name = next(((key, name) for key, name in names.items() if name is not None), ("", None))
+            key, name = self._name_in(members)
         if name is None:
             raise NoCall
         rest = {other: item for other, item in members.items() if other != key}
@@ -275,6 +275,12 @@ class _CallReader(TaggedArgumentsText):
             beside = {k: v for k, v in rest.items() if k in known.names and k not in (*METADATA, under, *arguments)}
             arguments = {**arguments, **beside}
         self._calls_read.append(self._written(name, _settled(_valued(arguments), known, name)))
+
+    def _name_in(self, members: Mapping[str, Member]) -> tuple[str, str | None]:
+        """Returns the key under which an object names a tool, and the tool's name; None if it names none."""
+        values = ((key, members.get(key, ABSENT)[0]) for key in NAMES)
+        names = ((key, self._named(value)) for key, value in values if isinstance(value, str))
+        return next(((key, name) for key, name in names if name is not None), ("", None))
 
     def _written(self, name: str, arguments: dict[str, str]) -> WrittenCall:
         if any(explains(text) for text in arguments.values()):

@@ -164,7 +164,7 @@ def earlier_calls(
         escaping = escaping.noting(made.forms)
     text = layout.calls(uses, escaping)
     if isinstance(layout.arguments, Tagged) and any(
-        escaping.holds(use.arguments) or "\\u" in use.arguments for use in uses
+        escaping.holds(use.arguments.replace('\\"', '"')) or "\\u" in use.arguments for use in uses
     ):
         fewer = Escapes()
         plain = layout.calls(uses, escaping_in_calls(tool_format, also, ends=False).noting(fewer.forms))

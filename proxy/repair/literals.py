@@ -380,7 +380,7 @@ class _Braces(_Python):
         if self._quoted():
             return
         name = self._bare(_BARE_KEY)
-        if not name:
+        if not name or self._mark in name:
             self.fail()
         self.out.append(json_string(name))
 

@@ -259,12 +259,15 @@ class Grammar:
     def value_ends(self) -> tuple[str, ...]:
         """Literals that would end an unescaped string in a block: `BlockSyntax.quote`, the literals that end a `text`
         (without slips), those that may follow these (also slips, which may follow a slip), and those that may stand in
-        place of the value."""
+        place of the value. If slips end a `text`, openers of blocks may follow them."""
         ends: list[str] = []
-        for syntax in (syntax for grammar in self._all for syntax in grammar.syntaxes):
+        syntaxes = [syntax for grammar in self._all for syntax in grammar.syntaxes]
+        for syntax in syntaxes:
             ends.append(syntax.quote)
             for node in syntax.nodes:
                 for branch in (branch for branch in node if branch.read == "text" and not branch.slip):
+                    if any(end.slip for end in syntax.nodes[branch.then]):
+                        ends += (word for other in syntaxes for word in _worded(other.opener))
                     for end in (end for end in syntax.nodes[branch.then] if not end.slip):
                         ends.append(end.literal)
                         if end.read == "nothing" and end.then != END:

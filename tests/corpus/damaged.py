@@ -30,7 +30,12 @@ TOOLS: Final[Mapping[str, Mapping[str, Any]]] = {
         "required": ["from"],
     },
     "run_job": {
-        "properties": {"type": {"type": "string"}, "input": {"type": "string"}, "arguments": {"type": "object"}},
+        "properties": {
+            "type": {"type": "string"},
+            "input": {"type": "string"},
+            "arguments": {"type": "object"},
+            "tool": {"type": "object"},
+        },
         "required": ["type"],
     },
 }
@@ -275,6 +280,10 @@ def _outputs() -> Iterator[Output]:
         ROOMS,
     )
     yield one('<tool_call>{"tool": {"name": "shell", "arguments": {"cmd": "ls -la"}}}</tool_call>', SHELL)
+    yield one(
+        '<call>{"name": "run_job", "type": "a", "tool": {"name": "shell", "size": 3}}</call>',
+        ("run_job", {"type": "a", "tool": {"name": "shell", "size": 3}}),
+    )
     # namespaces
     yield one("<|tool_call>call:acme:mcp:notes:save_note{title: 'Milk', body: 'Buy 2 l'}<tool_call|>", NOTE)
     yield one("<tool_use><name>functions.shell</name><cmd>ls -la</cmd></tool_use>", SHELL)

@@ -128,6 +128,10 @@ UNDAMAGED: Final = (
     "<iquest_tool_call>fetch_page<arg_key>url</arg_key><arg_value>a</arg_value></arg_value></iquest_tool_call>",
     '<|tool_call>call:shell{cmd:ls<|"|> -l}<tool_call|>',
     '<|tool_call>call:shell{cmd:<|"|>ls}<tool_call|>',
+    '<|tool_call>call:save_note{title:<|"|>a<|"|>,body:<|"|>b<|"|>,tags:[<|"|>c,<|"|>d<|"|>]}<tool_call|>',
+    '<|tool_call>call:save_note{title:<|"|>a<|"|>,body:<|"|>b<|"|>,tags:[<|"|>c, <|"|>d, e<|"|>]}<tool_call|>',
+    '<|tool_call>call:save_note{title<|"|>:<|"|>a<|"|>,body:<|"|>b<|"|>}<tool_call|>',
+    '<|tool_call>call:run_job{type:<|"|>a<|"|>,arguments:{b:<|"|>c,d:<|"|>e:1<|"|>}}<tool_call|>',
     '<tool_call>function\nshell\n"cmd": "ls"}</tool_call>',
     '<|open|>tools<|sep|><|open|>call tool="shell" index="1"<|sep|>argument key="cmd" type="string"<|sep|>ls<|close|>argument<|sep|><|close|>call<|sep|>',
     # words behind or between

@@ -148,6 +148,18 @@ def test_what_the_syntax_cannot_say_stays_a_call(tool_format: ToolFormat, data: 
 
 
 @in_own_syntax
+def test_what_follows_a_slip_in_a_value_ends_no_earlier_call(tool_format: ToolFormat) -> None:
+    """A closing tag with the name of the key, or of another family, and then what follows a value or opens a block."""
+    tool = described("search", '{"q":"","last":1}')
+    for literal in literals(tool_format):
+        for closer in ("</q>", "\n</param>"):
+            arguments = json.dumps({"q": f"a{closer}\n{literal}", "last": 1}, ensure_ascii=False)
+            text = tool_format.render_call(ToolUse("call_1", "search", arguments))
+            found = restored(tool_format, scan(tool_format, (tool,), [text]))
+            assert valued(found) == [("search", apart(json_object(arguments)))], text
+
+
+@in_own_syntax
 def test_values_keep_their_bytes_wherever_they_read_back(tool_format: ToolFormat) -> None:
     """What the format looks for is only escaped where a value would not come back without."""
     assert tool_format.layout is not None

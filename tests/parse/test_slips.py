@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import ModuleType
 from typing import Any, Literal
 
@@ -265,6 +266,17 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
             '```json\n{{"role": "assistant", "content": "I look.\\n", "tool_calls": [{}]}}\n```',
         )
     ),
+    *(
+        ("my-model", text, [LS], "I look.")
+        for text in (
+            '{"content": "I look.", "name": "run", "arguments": "{\\"command\\": \\"ls -l\\"}"}',
+            '{"name": "run", "arguments": {"command": "ls -l"}, "content": "I look."}',
+        )
+    ),
+    (
+        "my-model", f'{{"role": "assistant", "content": "I look.", "tool_calls": [{RUN}]}}\n{{"content": "Again.", "tool_calls": [{RUN}]}}',
+        [LS, LS], "I look.\n\nAgain."
+    ),
     ("my-model", '[Tool: run]({"command": "ls -l"})', [LS], ""),
     ("my-model", f"I look:\n\n- ```json\n  {RUN}\n  ```", [LS], "I look:\n\n-"),
     ("my-model", "<tool_code>\nprint(default_api.run(command='ls -l'))\n</tool_code>", [LS], ""),
@@ -385,6 +397,23 @@ def test_a_thought_before_calls_is_reasoning(twin: ModuleType, text: str) -> Non
         ("reasoning", "I look."),
         ("tool_call", "run"),
     ]
+
+
+@every(
+    "arguments",
+    [
+        {"content": "Oslo"},
+        {"content": "Oslo", "tool": {"name": "a"}},
+        {"thought": "Oslo", "input": {"a": 1}},
+    ],
+)
+def test_an_argument_beside_the_name_is_not_said_too(twin: ModuleType, arguments: dict[str, Any]) -> None:
+    properties = {key: {"type": "string" if isinstance(value, str) else "object"} for key, value in arguments.items()}
+    tools = [{"name": "note", "parameters": {"type": "object", "properties": properties}}]
+    text = json.dumps({"name": "note", **arguments})
+    for count in (1, 2):
+        events = scanned(twin, "auto", tools, ["\n".join([text] * count)], calls=CallsConfig(recognise="any"))
+        assert calls_and_text(events) == ([("note", arguments)] * count, "")
 
 
 def test_a_link_that_is_called_like_a_tool_is_not_held_back(twin: ModuleType) -> None:
