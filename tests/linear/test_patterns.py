@@ -12,8 +12,8 @@ from .hostile import families
 from .inventory import ANCHORED, held, sites
 from .steps import Steps, TooManySteps, has_loop
 
-FIRST: Final = 40
-"""Characters of the shortest text of a family."""
+FIRST: Final = 80
+"""Characters of the shortest text of a family: with 40 the long words of some patterns hide that they are steep."""
 LONGEST: Final = 1536
 """Of the longest."""
 STEEP: Final = 2.4
@@ -143,8 +143,9 @@ def test_exceptions_are_needed() -> None:
         re.compile(r"\[[0-9a-f:]*:[0-9a-f:.]*\]"),
         re.compile(r"(?:a|a)*c"),  # twice the ways for each letter
         re.compile(r"\s+$"),
+        re.compile(r"<\|tool_call_begin\|>functions\.(.*?):\d+<\|tool_call_argument_begin\|>(.*?)<\|tool_call_end\|>", re.DOTALL),
     ],
-)
+)  # fmt: skip
 def test_the_law_sees_what_is_steep(pattern: re.Pattern[Any]) -> None:
     assert has_loop(pattern)
     assert steep(pattern) is not None

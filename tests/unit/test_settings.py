@@ -226,6 +226,19 @@ def test_missing_variables_are_named_with_the_key(loaded: Loader) -> None:
     )
 
 
+@every(
+    ("text", "problem"),
+    [
+        ("server: {port: '${X}'}", 'server.port: expected an integer, got "x" (from the file\'s ${X})'),
+        ("defaults: {prompt: '${X}'}", 'defaults.prompt: expected a mapping, got "x" (from the file\'s ${X})'),
+        ("server: {ports: '${X}'}", "server.ports: unknown key, did you mean 'port'? (from the file's ${X})"),
+    ],
+)
+def test_mistakes_in_expansions_show_what_was_written(loaded: Loader, text: str, problem: str) -> None:
+    (found,) = problems(lambda: loaded(text, {"X": "x"}))
+    assert found.startswith(problem)
+
+
 # --- routes, defaults, chains ---------------------------------------------------------------------------------------
 
 
