@@ -60,7 +60,7 @@ def validate() -> Callable[[Any], None]:
 # --- the corpus -------------------------------------------------------------------------------------------------------
 
 
-@every(("format", "chunks"), [*((f, "tokens") for f in FORMATS[::48]), ("hermes", "bytes"), ("hermes", 7)])
+@every(("format", "chunks"), [*((f, "tokens") for f in FORMATS[::24]), ("hermes", "bytes"), ("hermes", 7)])
 def test_the_scanner_finds_what_the_corpus_says(format: str, chunks: Any) -> None:
     cases = [name for name in CASES if name != "100 KB"]  # the same as 10 KB, and most of the time
     plan = MeasurePlan(
