@@ -37,7 +37,7 @@ async def tasks(gateway: Gateway) -> list[dict[str, Any]]:
 
 
 async def reports(client: str, given: Sequence[Any], shared: Path) -> list[dict[str, Any]]:
-    """What the script of a library says of each task."""
+    """Returns what the script of a library prints about each task."""
     nowhere = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
     status, out, err = await run(client, json.dumps(given), shared, **nowhere)
     assert status == 0, f"{out}{err}"

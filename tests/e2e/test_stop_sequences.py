@@ -60,7 +60,7 @@ async def test_what_the_server_refuses_the_gateway_applies(stream: bool) -> None
 
 @both
 async def test_a_refusal_that_comes_as_an_answer_is_not_overridden(stream: bool) -> None:
-    """What changes the answer is chosen by then, so the sequences would be lost."""
+    """The stages that change the answer are chosen by then, so the sequences would be lost."""
     error = b'{"error":{"code":400,"message":"Argument not supported on this model: stop"}}'
 
     def script(asked: Asked) -> Answer:

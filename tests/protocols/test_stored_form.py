@@ -314,7 +314,7 @@ PARTED = said([{"type": "input_text", "text": "continue"}], id="msg_2")
         ([result("a"), result("c")], [result("c")]),
         ([FIX, result("a"), result("c")], [result("c")]),
         ([PARTED, FIX, result("a"), BRIEF, OLD, result("c"), OLD], [BRIEF, OLD, result("c"), OLD]),
-        # What is new, although an older turn has its equal, or it is a part of the last input.
+        # New items, although an older turn has its equal, or it is a part of the last input.
         ([OLD, result("c")], None),
         ([FIX, result("c")], None),
         ([OLD, result("a"), result("c")], None),
