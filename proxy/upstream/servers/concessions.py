@@ -37,6 +37,7 @@ from ...model import (
     replace,
 )
 from ...protocols.shared.opaque_reasoning import with_signature
+from ...protocols.shared.server_errors import is_overflow, read_overflow
 from ...tolerances import EFFORT, MAX_TOKENS, REFUSED, TEMPERATURE, TOP_P
 from .base import Capabilities
 from .fit_history import Tell
@@ -74,22 +75,11 @@ _FILES: Final = re.compile(
     r"\bfiles?\b|\bdocuments?\b|\bpdf\b|input_file|unknown variant .?(?:file|document)", re.IGNORECASE
 )
 _TOKENS: Final = re.compile(
-    r"max_(?:completion_|output_|new_)?tokens|completion tokens|context (?:length|limit|window|size)|token count",
-    re.IGNORECASE,
+    r"max(?:imum)?[_ ](?:completion_|output_|new_)?tokens|completion tokens|token count|context_window", re.IGNORECASE
 )
-_NUMBER: Final = re.compile(r"[a-z][\w.-]*|(?P<number>\d+(?:,\d+)*)", re.IGNORECASE)
+_NUMBER: Final = re.compile(r"[a-z][\w.-]*|(?<!\S)-\d+|(?P<number>\d+(?:,\d+)*)", re.IGNORECASE)
 """Matches words, too, because the names of models have numbers."""
 _TOO_LONG_NAME: Final = ("too long", "maximum length", "max length", "at most 64", "{1,64}")
-_BEFORE_CONTEXT: Final = (
-    "context length is ",
-    "context length of ",
-    "context window of ",
-    "context size is ",
-    "must be <= ",
-)
-"""Words that precede the size of the context in an error message."""
-_BEHIND_INPUT: Final = ("in the messages", "input tokens", "tokens from the input", "`inputs` tokens", "prompt tokens")
-"""Words that follow the token count of the prompt in an error message."""
 _WORD: Final = re.compile(r"['\"`]([a-z]+)['\"`]")
 LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
 """The two fields of Chat for the limit of the answer. A server that refuses one takes the other."""
@@ -334,8 +324,8 @@ class Concessions:
 
     `media_once`: an image or a file of this request was refused, not their kind. `word_choice`: `tool_choice` must be a
     word, as with LM Studio. `roles`: refused uses of roles. `most_tokens`: the longest answer that it gives, in tokens;
-    `left_tokens`: the tokens left for the answer to one request. `efforts`: the levels that it knows. `without`: names
-    of `FIELDS` that it refuses.
+    `left_tokens`: the tokens left for the answer to one request; 0: a number that only the server knows. `efforts`: the
+    levels that it knows. `without`: names of `FIELDS` that it refuses.
     """
 
     no_images: bool = False
@@ -373,15 +363,13 @@ def learn_concession(known: Concessions, fault: GatewayError, sent: ModelRequest
     # Not compared with `known`: one of several concurrent requests may have taught it since this one was sent.
     if sent.tool_choice.names is not None and refuses_choice_form(fault):
         return replace(known, word_choice=True)
-    limit = sampling.max_tokens
-    if limit is not None and _TOKENS.search(message):
-        most, left = _read_limits(message.removeprefix(f"The model server answered {status}"), limit)
+    if fault.code == "context_length_exceeded" or is_overflow(message):
+        left = _left_tokens(message, sampling.max_tokens)
+        return None if left is None or known.left_tokens is not None else replace(known, left_tokens=left)
+    if sampling.max_tokens is not None and _TOKENS.search(message):
+        most = _most_said(message.removeprefix(f"The model server answered {status}"), sampling.max_tokens)
         if most is not None and most != known.most_tokens:
             return replace(known, most_tokens=most)
-        if left is not None and known.left_tokens is None:
-            return replace(known, left_tokens=left)
-    if fault.code == "context_length_exceeded":
-        return None
     if _UNSUPPORTED.search(message) or not _MISSING.search(message):
         once = known.media_once or _ONE_OF_ITS_KIND.search(message) is not None
         if not known.no_images and _IMAGES.search(message) and has_images(sent.messages):
@@ -430,28 +418,24 @@ def _names_length(message: str) -> bool:
     return "name" in small and any(words in small for words in _TOO_LONG_NAME)
 
 
-def _read_limits(message: str, limit: int) -> tuple[int | None, int | None]:
-    """Returns the longest answer that a server gives, and the tokens that it has left, as far as its message contains
-    one of them. `limit` is the requested maximum."""
-    numbers = [
-        (int(one[0].replace(",", "")), one.start(), one.end())
+def _left_tokens(message: str, limit: int | None) -> int | None:
+    """Returns the tokens that a server has left for the answer, if it counts the prompt in its message and a shorter
+    answer than `limit`, the requested maximum, would fit; 0 if it has stopped counting."""
+    counts = read_overflow(message)
+    if limit is None or counts is None or not 0 < counts.window - counts.prompt < limit:
+        return None
+    # vLLM counts no more tokens of the prompt than are needed to refuse it.
+    return 0 if counts.prompt + counts.output == counts.window + 1 else counts.window - counts.prompt
+
+
+def _most_said(message: str, limit: int) -> int | None:
+    """Returns the longest answer that a server gives, if its message contains it. `limit` is the requested maximum."""
+    numbers = (
+        int(one["number"].replace(",", ""))
         for one in _NUMBER.finditer(message)
-        if one["number"] and len(one[0]) < 16
-    ]
-    context = prompt = None
-    for at, (number, start, end) in enumerate(numbers):
-        if message[:start].lower().endswith(_BEFORE_CONTEXT):
-            context = number
-        elif message[end:].lstrip().lower().startswith(_BEHIND_INPUT):
-            prompt = number
-        between = [message[numbers[n][2] : numbers[n + 1][1]].strip() for n in range(at, min(at + 2, len(numbers) - 1))]
-        if between == ["+", ">"]:  # prompt + answer > both
-            prompt, context = number, numbers[at + 2][0]
-    if context is None:
-        fitting = [number for number, _, _ in numbers if 16 <= number < limit]
-        return max(fitting, default=None), None
-    left = 0 if prompt is None else context - prompt
-    return None, left if 0 < left < limit else None
+        if len(one["number"] or "") in range(1, 16)
+    )
+    return max((number for number in numbers if 16 <= number < limit), default=None)
 
 
 def has_files(messages: tuple[Message, ...]) -> bool:
@@ -539,8 +523,8 @@ def fit_sampling(request: ModelRequest, limits: Limits, given_up: Concessions, t
         tell(EFFORT, f"{effort[:40]!r} became {nearest!r}")
     most = _most_tokens(request, limits, given_up)
     if sampling.max_tokens is not None and most is not None and sampling.max_tokens > most:
-        fields["max_tokens"] = most
-        tell(MAX_TOKENS, f"{sampling.max_tokens} became {most}")
+        fields["max_tokens"] = most or None
+        tell(MAX_TOKENS, f"{sampling.max_tokens} became {most or 'what is left'}")
     return replace(sampling, **fields) if fields else sampling
 
 
