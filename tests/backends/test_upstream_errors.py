@@ -12,7 +12,8 @@ from toolwire.protocols.shared import openai
 from toolwire.protocols.shared.server_errors import SLIP
 from toolwire.upstream.pool.server import is_failure
 from toolwire.upstream.servers.private_data import PrivateData
-from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean_text, read_refusal, refuses_tools
+from toolwire.upstream.servers.refusals import refuses_tools
+from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean_text, read_refusal
 
 
 def said(message: str, **more: object) -> bytes:

@@ -136,6 +136,8 @@ def formed(kind: str) -> dict[str, dict[str, Any]]:
     return {CHAT: {"response_format": chat}, RESPONSES: {"text": {"format": form}}}
 
 
+PLAIN = says("openai_chat", Text("{}"))
+
 Field = tuple[tuple[str, ...], dict[str, dict[str, Any]], Callable[[Any], bool]]
 FIELDS: dict[str, Field] = {
     "reasoning of earlier turns": (
@@ -305,6 +307,57 @@ async def test_fields_that_a_service_refuses(name: str, path: str) -> None:
                 calls = [("read", {"path": str(at)}) for at in range(1 if alone else 2)]
                 assert said(path, answer, body["stream"])[1] == calls, answer.body
         assert [has_it(one.json) for one in up.posts] == [True, False, False], word
+
+
+BESIDE_TOOLS: dict[str, tuple[dict[str, Any], Callable[[Any], bool]]] = {
+    "This model doesn't support tool use in streaming mode.": ({}, lambda body: body.get("stream") is True),
+    "json mode cannot be combined with tool/function calling": (
+        formed("json_object")[CHAT],
+        lambda body: body.get("response_format") == {"type": "json_object"},
+    ),
+    "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions. To use function tools, "
+    "use /v1/responses or set reasoning_effort to 'none'.": (
+        {"reasoning_effort": "high"},
+        lambda body: body.get("reasoning_effort") != "none",
+    ),
+}
+"""Words that refuse a field beside tools, a request with it, and whether the server was sent it."""
+
+
+@every("words", BESIDE_TOOLS)
+async def test_what_is_refused_beside_tools_is_sent_without_them(words: str) -> None:
+    more, has_it = BESIDE_TOOLS[words]
+    called = says("openai_chat", ToolUse("c1", "read", '{"path": "a"}'))
+
+    def script(asked: Asked) -> Answer:
+        body = asked.json
+        return Refuse(400, words) if has_it(body) and "tools" in body else (called if "tools" in body else PLAIN)(asked)
+
+    body = {**asking(CHAT, True), "stream_options": None, **more}
+    alone = {key: value for key, value in body.items() if key not in ("tools", "tool_choice")}
+    async with gateway_before([script], backend={"reasoning_effort": True}, defaults={"mode": "native"}) as (
+        server,
+        up,
+    ):
+        for one in (body, body, alone):
+            answer = await post(server, one, path=CHAT)
+            assert answer.status == 200, answer.body
+    assert [has_it(one.json) for one in up.posts] == [True, False, False, True]
+
+
+async def test_an_effort_that_openai_has_beside_tools_though_none_is_asked_for() -> None:
+    words = "Function tools with reasoning_effort are not supported for gpt-5.6-sol in /v1/chat/completions."
+    called = says("openai_chat", ToolUse("c1", "read", '{"path": "a"}'))
+
+    def script(asked: Asked) -> Answer:
+        return called(asked) if asked.json.get("reasoning_effort") == "none" else Refuse(400, words)
+
+    for path in CLIENTS:
+        async with gateway_before([script], defaults={"mode": "native"}) as (server, up):
+            for _ in range(2):
+                answer = await post(server, asking(path, True), path=path)
+                assert said(path, answer, True)[1] == [("read", {"path": "a"})], answer.body
+        assert len(up.posts) == 3
 
 
 @every("path", CLIENTS)

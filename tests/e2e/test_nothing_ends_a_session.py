@@ -626,6 +626,24 @@ async def test_a_parameter_that_is_refused(ask: Sessions, client: str, server: s
     assert seen.told == {"parameter_refused"}
 
 
+@every("client", ["chat", "responses"])
+async def test_a_temperature_that_is_refused_as_too_high(ask: Sessions, client: str) -> None:
+    """One in the server's range is sent later."""
+    high, low = ({**user(client, TEXT[client]), "temperature": one} for one in (1.5, 0.7))
+    words = "<400> InternalError.Algo.InvalidParameter: The parameter `temperature` must be in range [0.0, 1.0)"
+    seen = await ask(client, "chat", high, high, low, script=[Refuse(400, words), says("openai_chat", Text("ok"))])
+    assert [one["temperature"] for one in seen.bodies] == [1.5, 1, 1, 0.7]
+
+
+@cells(*NATIVE)
+async def test_a_value_that_is_wrong_is_the_clients_fault(ask: Sessions, client: str, server: str) -> None:
+    words = "top_p must be in (0, 1], got 0.0."
+    body = {**user(client, TEXT[client]), "top_p": 0}
+    seen = await ask(client, server, body, status=400, script=[Refuse(400, words)])
+    assert [one["top_p"] for one in seen.bodies] == [0]
+    assert words in seen.answer.body.decode()
+
+
 # --- what is said of it ---------------------------------------------------------------------------------------------
 
 
