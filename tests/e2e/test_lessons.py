@@ -150,6 +150,15 @@ FIELDS: dict[str, Field] = {
         {path: thoughtful(path) for path in CLIENTS},
         lambda body: any("reasoning_content" in one for one in body["messages"]),
     ),
+    "earlier turns without reasoning": (
+        (
+            "The `reasoning_content` in the thinking mode must be passed back to the API.",
+            "thinking is enabled but reasoning_content is missing in assistant tool call message at index 1",
+            "Missing `reasoning_content` field in the assistant message at message index 1.",
+        ),
+        {path: called(path) for path in CLIENTS},
+        lambda body: not all(one.get("reasoning_content") for one in body["messages"] if one["role"] == "assistant"),
+    ),
     "parallel_tool_calls": (
         (
             "property 'parallel_tool_calls' is unsupported",

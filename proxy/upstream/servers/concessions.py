@@ -30,6 +30,7 @@ from ...model import (
     Part,
     Reasoning,
     Sampling,
+    Text,
     ToolChoice,
     ToolResult,
     ToolUse,
@@ -116,6 +117,24 @@ def _without_reasoning(request: ModelRequest) -> ModelRequest:
     return replace(request, messages=tuple(replace(one, parts=parts) for one, parts in kept if parts or not one.parts))
 
 
+def _lacks_reasoning(message: Message) -> bool:
+    """True for a turn of the model without the text of its reasoning."""
+    return message.role == "assistant" and not any(isinstance(part, Reasoning) and part.text for part in message.parts)
+
+
+def _with_some_reasoning(message: Message) -> Message:
+    """Returns a turn of the model with words in the place of lost reasoning. They differ from turn to turn, because
+    DeepSeek answers nothing after many equal ones."""
+    if not _lacks_reasoning(message):
+        return message
+    words = (
+        f"{part.name} ({part.call_id})" if isinstance(part, ToolUse) else part.text.partition("<")[0][:60]
+        for part in message.parts
+        if isinstance(part, ToolUse | Text)
+    )
+    return replace(message, parts=(Reasoning(" ".join(words) or " "), *message.parts))
+
+
 def _has_results(request: ModelRequest) -> bool:
     return any(isinstance(part, ToolResult) for message in request.messages for part in message.parts)
 
@@ -150,6 +169,11 @@ FIELDS: Final[Mapping[str, Field]] = {
     ),
     "reasoning_effort": _sampled("reasoning_effort"),
     "reasoning_content": Field(_has_reasoning, lacks={"reasoning_history": "none"}),
+    "missing_reasoning": Field(
+        lambda request: any(map(_lacks_reasoning, request.messages)),
+        lambda request: replace(request, messages=tuple(map(_with_some_reasoning, request.messages))),
+        title="earlier turns without reasoning",
+    ),
     "signatures": Field(_has_reasoning, _without_reasoning, title="reasoning that it did not sign", once=True),
     "unsigned_calls": Field(
         _has_results,

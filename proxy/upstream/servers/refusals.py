@@ -96,6 +96,8 @@ _TABLE: Final = {
     "reasoning_content": (
         r"(?<!issing )(?<!issing .)\breasoning_content\b(?!.{0,60}(?:\bmust be\b|\bmissing\b|\brequired\b))"
     ),
+    # DeepSeek V4, Kimi: they want it with all earlier turns of the model.
+    "missing_reasoning": r"\bmissing .?reasoning_content\b|\breasoning_content\b.{0,50}\b(?:passed back|missing|required)\b",
     "signatures": (
         r"\bsignature\b.{0,40}\bthinking\b|\bthinking\b.{0,80}\bcannot be modified"
         r"|(?:\binvalid|\bcorrupted|\bmalformed) thought.?signature|\bthought.?signature is (?:not valid|invalid)"
