@@ -137,6 +137,8 @@ def formed(kind: str) -> dict[str, dict[str, Any]]:
 
 
 PLAIN = says("openai_chat", Text("{}"))
+PATH = {"type": "string"}
+SCHEMA_A = {"type": "object", "properties": {"path": PATH}, "required": ["path"], "additionalProperties": False}
 
 Field = tuple[tuple[str, ...], dict[str, dict[str, Any]], Callable[[Any], bool]]
 FIELDS: dict[str, Field] = {
@@ -158,6 +160,31 @@ FIELDS: dict[str, Field] = {
         ),
         {path: called(path) for path in CLIENTS},
         lambda body: not all(one.get("reasoning_content") for one in body["messages"] if one["role"] == "assistant"),
+    ),
+    "content in parts": (
+        (
+            "Invalid type for 'messages[0].content': expected a string, but got an array instead.",
+            "Failed to deserialize the JSON body: messages[0].content: invalid type: sequence, expected a string",
+            "json: cannot unmarshal array into Go struct field ChatRequest.messages.content of type string",
+            "invalid message format",
+        ),
+        {
+            CHAT: {"messages": [{"role": "user", "content": [{"type": "text", "text": text} for text in "ab"]}]},
+        },
+        lambda body: not all(isinstance(one["content"], str | None) for one in body["messages"]),
+    ),
+    "strict": (
+        (
+            "Tools with strict=True are not supported by this model",
+            "tools.0.function.strict Extra inputs are not permitted [type=extra_forbidden, input_value=False]",
+        ),
+        {
+            CHAT: {
+                "tools": [{"type": "function", "function": {"name": "read", "strict": True, "parameters": SCHEMA_A}}]
+            },
+            RESPONSES: {"tools": [{"type": "function", "name": "read", "strict": True, "parameters": SCHEMA_A}]},
+        },
+        lambda body: "strict" in body["tools"][0]["function"],
     ),
     "parallel_tool_calls": (
         (

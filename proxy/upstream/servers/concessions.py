@@ -147,6 +147,24 @@ def _with_signed_call(message: Message) -> Message:
     return message
 
 
+def _with_one_text(message: Message) -> Message:
+    """Returns a message, and the results in it, with one text in the place of several."""
+    parts = tuple(
+        replace(part, parts=_one_text(part.parts)) if isinstance(part, ToolResult) else part for part in message.parts
+    )
+    return replace(message, parts=_one_text(parts))
+
+
+def _one_text(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    first = next((at for at, part in enumerate(parts) if isinstance(part, Text)), None)
+    if first is None:
+        return parts
+    text = Text("\n\n".join(part.text for part in parts if isinstance(part, Text)))
+    return tuple(
+        text if at == first else part for at, part in enumerate(parts) if at == first or type(part) is not Text
+    )
+
+
 def _without_demand(request: ModelRequest) -> ModelRequest:
     """Returns the request without a demand for a call. The gateway asks again if none is made."""
     wanted = request.tool_choice.names
@@ -179,6 +197,16 @@ FIELDS: Final[Mapping[str, Field]] = {
         _has_results,
         lambda request: replace(request, messages=tuple(map(_with_signed_call, request.messages))),
         title="calls without a signature",
+    ),
+    "content_parts": Field(
+        lambda request: any(isinstance(part, Text) for message in request.messages for part in message.parts),
+        lambda request: replace(request, messages=tuple(map(_with_one_text, request.messages))),
+        title="content in parts",
+    ),
+    "strict": Field(
+        lambda request: any(tool.strict is not None for tool in request.tools),
+        lambda request: replace(request, tools=tuple(replace(tool, strict=None) for tool in request.tools)),
+        title="strict tools",
     ),
     "parallel_tool_calls": Field(
         lambda request: bool(request.tools),  # also true is sent, if the client says so

@@ -29,7 +29,7 @@ refused: Claude takes one of the first and the last."""
 
 UNMODELLED: Final = (
     *("store", "metadata", "user", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"),
-    *("safety_identifier", "service_tier", "verbosity", "prediction"),
+    *("safety_identifier", "service_tier", "verbosity", "prediction", "context_management", "client_metadata"),
 )
 """Fields that say nothing about the answer's content."""
 
@@ -104,6 +104,14 @@ _TABLE: Final = {
         r"|\binvalid_encrypted_content\b|\bencrypted content\b.{0,100}\bcould not be (?:verified|decrypted)"
     ),
     "unsigned_calls": r"\bmissing a .?thought_?signature\b",
+    "content_parts": (
+        r"\bcontent\b.{0,40}\b(?:must be|expected|of type) (?:an? )?string|\bcontent\b.{0,40}\binvalid type: sequence"
+        r"|\binvalid message (?:format|content type)\b"
+    ),
+    "strict": (
+        rf"{_UNKNOWN}.{{0,80}}\bstrict\b|\bsame .?strict\b"
+        r"|\bstrict\b.{0,60}(?:\bnot (?:be )?(?:support|permitted|allowed)|\bunsupported|\bextra inputs)"
+    ),
     "parallel_tool_calls": r"\bparallel_tool_calls\b",
     "stream_options": r"\bstream_options\b",
     **{
@@ -125,7 +133,7 @@ _TABLE: Final = {
     **{
         name: (
             rf"(?:{_UNKNOWN}|\b(?:unexpected|extra inputs|(?:not|n't) support\w*)\b).{{0,80}}\b{name}\b"
-            rf"|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported|not (?:permitted|allowed))"
+            rf"|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported|not (?:permitted|allowed)|extra inputs)"
         )
         for name in UNMODELLED
     },
