@@ -138,6 +138,10 @@ def formed(kind: str) -> dict[str, dict[str, Any]]:
 
 PLAIN = says("openai_chat", Text("{}"))
 PATH = {"type": "string"}
+BOUNDED = {
+    "type": "object",
+    "properties": {"path": {**PATH, "pattern": "a{0,9999}"}, "pattern": {**PATH, "maxLength": 9}},
+}
 SCHEMA_A = {"type": "object", "properties": {"path": PATH}, "required": ["path"], "additionalProperties": False}
 
 Field = tuple[tuple[str, ...], dict[str, dict[str, Any]], Callable[[Any], bool]]
@@ -172,6 +176,18 @@ FIELDS: dict[str, Field] = {
             CHAT: {"messages": [{"role": "user", "content": [{"type": "text", "text": text} for text in "ab"]}]},
         },
         lambda body: not all(isinstance(one["content"], str | None) for one in body["messages"]),
+    ),
+    "bounds in schemas": (
+        (
+            "Failed to initialize samplers: failed to parse grammar",
+            "JSON schema conversion failed:\nPattern must start with '^' and end with '$'",
+        ),
+        {
+            CHAT: {"tools": [{"type": "function", "function": {"name": "read", "parameters": BOUNDED}}]},
+            RESPONSES: {"tools": [{"type": "function", "name": "read", "parameters": BOUNDED}]},
+            MESSAGES: {"tools": [{"name": "read", "input_schema": BOUNDED}]},
+        },
+        lambda body: body["tools"][0]["function"]["parameters"]["properties"] != {"path": PATH, "pattern": PATH},
     ),
     "strict": (
         (
@@ -455,18 +471,51 @@ async def test_reasoning_that_another_server_signed_ends_no_session(kind: str, p
     assert b"Hello" in up.posts[-1].body
 
 
-async def test_a_field_that_a_server_of_responses_refuses() -> None:
-    said = says("openai_responses", Text("ok"))
+SCOPED = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral", "scope": "global"}}
+
+
+@every(
+    "kind, path, more, words",
+    [
+        (
+            "openai_responses",
+            RESPONSES,
+            {"prompt_cache_retention": "24h"},
+            "Unsupported parameter: prompt_cache_retention",
+        ),
+        (
+            "anthropic_messages",
+            MESSAGES,
+            {"context_management": {"edits": []}},
+            "context_management: Extra inputs are not permitted",
+        ),
+        (
+            "anthropic_messages",
+            MESSAGES,
+            {"system": [SCOPED]},
+            "system.0.cache_control.ephemeral.scope: Extra inputs are not permitted",
+        ),
+        (
+            "anthropic_messages",
+            MESSAGES,
+            {"tools": [{"name": "read", "strict": True, "input_schema": SCHEMA_A}]},
+            "tools.0.custom.strict: Extra inputs are not permitted",
+        ),
+    ],
+)
+async def test_a_field_that_a_server_of_another_protocol_refuses(
+    kind: str, path: str, more: dict[str, Any], words: str
+) -> None:
+    said, name = says(kind, Text("ok")), words.partition(": Extra")[0].split(".")[-1].split()[-1].encode()
 
     def script(asked: Asked) -> Answer:
-        detail = {"detail": "Unsupported parameter: prompt_cache_retention"}
-        return Answer([json.dumps(detail).encode()], 400) if "prompt_cache_retention" in asked.json else said(asked)
+        return Answer([json.dumps({"detail": words}).encode()], 400) if name in asked.body else said(asked)
 
-    body = {**asking(RESPONSES, False), "prompt_cache_retention": "24h"}
-    async with gateway_before([script], backend={"kind": "openai_responses"}) as (server, up):
+    body = {**asking(path, False), **more}
+    async with gateway_before([script], backend={"kind": kind}, defaults={"mode": "native"}) as (server, up):
         for _ in range(2):
-            assert (await post(server, body, path=RESPONSES)).status == 200
-    assert len(up.posts) == 3
+            assert (await post(server, body, path=path)).status == 200
+    assert [name in one.body for one in up.posts] == [True, False, False]
 
 
 async def test_one_image_that_is_refused_teaches_nothing() -> None:

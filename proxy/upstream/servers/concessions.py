@@ -28,21 +28,31 @@ from ...model import (
     ModelRequest,
     OpaquePart,
     Part,
-    Reasoning,
     Sampling,
     Text,
-    ToolChoice,
     ToolResult,
-    ToolUse,
     dataclass,
     replace,
 )
-from ...protocols.shared.opaque_reasoning import with_signature
 from ...protocols.shared.server_errors import is_overflow, read_overflow
 from ...tolerances import EFFORT, MAX_TOKENS, REFUSED, TEMPERATURE, TOP_P
 from .base import Capabilities
 from .fit_history import Tell
 from .fit_media import has_images
+from .fit_refused import (
+    has_bounds,
+    has_reasoning,
+    has_results,
+    lacks_reasoning,
+    with_one_text,
+    with_signed_call,
+    with_some_reasoning,
+    without_bounds,
+    without_demand,
+    without_key,
+    without_reasoning,
+    without_scopes,
+)
 from .refusals import EFFORTS, LIMIT_FIELDS, SAMPLING, UNMODELLED, is_slip, own_words, says
 
 _REFUSALS: Final = frozenset({400, 422})
@@ -89,14 +99,10 @@ def _unmodelled(name: str) -> Field:
         lambda request: name in request.extra or any(name in fields for fields in request.protocol_fields.values()),
         lambda request: replace(
             request,
-            extra=_without_key(request.extra, name),
-            protocol_fields={scope: _without_key(fields, name) for scope, fields in request.protocol_fields.items()},
+            extra=without_key(request.extra, name),
+            protocol_fields={scope: without_key(fields, name) for scope, fields in request.protocol_fields.items()},
         ),
     )
-
-
-def _without_key(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return {key: value for key, value in fields.items() if key != name}
 
 
 def _format(kind: str) -> Field:
@@ -105,71 +111,6 @@ def _format(kind: str) -> Field:
         lambda request: request.response_format is not None and request.response_format.get("type") == kind,
         shapes=True,
     )
-
-
-def _has_reasoning(request: ModelRequest) -> bool:
-    return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
-
-
-def _without_reasoning(request: ModelRequest) -> ModelRequest:
-    """Returns the request without the reasoning of earlier turns, which another server or key may have signed."""
-    kept = ((one, tuple(part for part in one.parts if not isinstance(part, Reasoning))) for one in request.messages)
-    return replace(request, messages=tuple(replace(one, parts=parts) for one, parts in kept if parts or not one.parts))
-
-
-def _lacks_reasoning(message: Message) -> bool:
-    """True for a turn of the model without the text of its reasoning."""
-    return message.role == "assistant" and not any(isinstance(part, Reasoning) and part.text for part in message.parts)
-
-
-def _with_some_reasoning(message: Message) -> Message:
-    """Returns a turn of the model with words in the place of lost reasoning. They differ from turn to turn, because
-    DeepSeek answers nothing after many equal ones."""
-    if not _lacks_reasoning(message):
-        return message
-    words = (
-        f"{part.name} ({part.call_id})" if isinstance(part, ToolUse) else part.text.partition("<")[0][:60]
-        for part in message.parts
-        if isinstance(part, ToolUse | Text)
-    )
-    return replace(message, parts=(Reasoning(" ".join(words) or " "), *message.parts))
-
-
-def _has_results(request: ModelRequest) -> bool:
-    return any(isinstance(part, ToolResult) for message in request.messages for part in message.parts)
-
-
-def _with_signed_call(message: Message) -> Message:
-    """Returns a message whose first call has a signature; Gemini wants none on those beside it."""
-    for at, part in enumerate(message.parts):
-        if isinstance(part, ToolUse):
-            return replace(message, parts=(*message.parts[:at], with_signature(part), *message.parts[at + 1 :]))
-    return message
-
-
-def _with_one_text(message: Message) -> Message:
-    """Returns a message, and the results in it, with one text in the place of several."""
-    parts = tuple(
-        replace(part, parts=_one_text(part.parts)) if isinstance(part, ToolResult) else part for part in message.parts
-    )
-    return replace(message, parts=_one_text(parts))
-
-
-def _one_text(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    first = next((at for at, part in enumerate(parts) if isinstance(part, Text)), None)
-    if first is None:
-        return parts
-    text = Text("\n\n".join(part.text for part in parts if isinstance(part, Text)))
-    return tuple(
-        text if at == first else part for at, part in enumerate(parts) if at == first or type(part) is not Text
-    )
-
-
-def _without_demand(request: ModelRequest) -> ModelRequest:
-    """Returns the request without a demand for a call. The gateway asks again if none is made."""
-    wanted = request.tool_choice.names
-    tools = tuple(tool for tool in request.tools if wanted is None or tool.name in wanted)
-    return replace(request, tools=tools, tool_choice=ToolChoice())
 
 
 FIELDS: Final[Mapping[str, Field]] = {
@@ -186,22 +127,33 @@ FIELDS: Final[Mapping[str, Field]] = {
         title="reasoning beside tools",
     ),
     "reasoning_effort": _sampled("reasoning_effort"),
-    "reasoning_content": Field(_has_reasoning, lacks={"reasoning_history": "none"}),
+    "reasoning_content": Field(has_reasoning, lacks={"reasoning_history": "none"}),
     "missing_reasoning": Field(
-        lambda request: any(map(_lacks_reasoning, request.messages)),
-        lambda request: replace(request, messages=tuple(map(_with_some_reasoning, request.messages))),
+        lambda request: any(map(lacks_reasoning, request.messages)),
+        lambda request: replace(request, messages=tuple(map(with_some_reasoning, request.messages))),
         title="earlier turns without reasoning",
     ),
-    "signatures": Field(_has_reasoning, _without_reasoning, title="reasoning that it did not sign", once=True),
+    "signatures": Field(has_reasoning, without_reasoning, title="reasoning that it did not sign", once=True),
     "unsigned_calls": Field(
-        _has_results,
-        lambda request: replace(request, messages=tuple(map(_with_signed_call, request.messages))),
+        has_results,
+        lambda request: replace(request, messages=tuple(map(with_signed_call, request.messages))),
         title="calls without a signature",
     ),
     "content_parts": Field(
         lambda request: any(isinstance(part, Text) for message in request.messages for part in message.parts),
-        lambda request: replace(request, messages=tuple(map(_with_one_text, request.messages))),
+        lambda request: replace(request, messages=tuple(map(with_one_text, request.messages))),
         title="content in parts",
+    ),
+    "schema_bounds": Field(
+        has_bounds,
+        lambda request: replace(
+            request,
+            tools=tuple(replace(tool, parameters=without_bounds(tool.parameters)) for tool in request.tools),
+        ),
+        title="bounds in the schemas of tools",
+    ),
+    "cache_scope": Field(
+        lambda request: without_scopes(request) != request, without_scopes, title="scope of cache_control"
     ),
     "strict": Field(
         lambda request: any(tool.strict is not None for tool in request.tools),
@@ -218,7 +170,7 @@ FIELDS: Final[Mapping[str, Field]] = {
         for name in LIMIT_FIELDS
     },
     "tool_choice": Field(
-        lambda request: request.tool_choice.forces, _without_demand, title="tool_choice that demands a call"
+        lambda request: request.tool_choice.forces, without_demand, title="tool_choice that demands a call"
     ),
     **{kind: _format(kind) for kind in ("json_schema", "json_object")},
     "streamed": Field(

@@ -108,6 +108,9 @@ _TABLE: Final = {
         r"\bcontent\b.{0,40}\b(?:must be|expected|of type) (?:an? )?string|\bcontent\b.{0,40}\binvalid type: sequence"
         r"|\binvalid message (?:format|content type)\b"
     ),
+    # llama.cpp makes a grammar of the schemas, and cannot read it.
+    "schema_bounds": r"failed to parse grammar|schema conversion failed",
+    "cache_scope": rf"\bcache_control\b.{{0,20}}\bscope\b.{{0,20}}\bextra inputs|{_UNKNOWN}.{{0,80}}\bcache_control\b.{{0,20}}\bscope\b",
     "strict": (
         rf"{_UNKNOWN}.{{0,80}}\bstrict\b|\bsame .?strict\b"
         r"|\bstrict\b.{0,60}(?:\bnot (?:be )?(?:support|permitted|allowed)|\bunsupported|\bextra inputs)"
@@ -139,9 +142,9 @@ _TABLE: Final = {
     },
     "thinking": r"\bthinking\b",
     # --- tools ---
-    "tools": r"\btools?\b|\btool[_-]|function[ _-]call",
+    "tools": r"\btools?\b|\btool[_-]|function[ _-]call|failed to parse grammar|schema conversion failed",
     # The particular tools of a request, not tools in general.
-    "one_tool": r"\btools?(?:\[|\.)\d|schema|too (?:many|long|large)|at most|maximum|duplicate|pattern",
+    "one_tool": r"\btools?(?:\[|\.)\d|schema|grammar|too (?:many|long|large)|at most|maximum|duplicate|pattern",
     # Tools in general: llama.cpp sends it with 500, others with 404 or inside a 200.
     "no_tools": (
         r"\btool\S* (?:param |choice )?requires? --|\btools?\b.{0,40}(?:\bnot|n't) (?:be )?support"
