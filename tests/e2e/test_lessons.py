@@ -177,6 +177,14 @@ FIELDS: dict[str, Field] = {
         },
         lambda body: not all(isinstance(one["content"], str | None) for one in body["messages"]),
     ),
+    "a turn of the model at the end": (
+        (
+            "This model does not support assistant message prefill. The conversation must end with a user message.",
+            "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant",
+        ),
+        {CHAT: {"messages": [{"role": one, "content": one} for one in ("user", "assistant")]}},
+        lambda body: body["messages"][-1]["role"] == "assistant",
+    ),
     "bounds in schemas": (
         (
             "Failed to initialize samplers: failed to parse grammar",
@@ -475,38 +483,49 @@ SCOPED = {"type": "text", "text": "Be brief.", "cache_control": {"type": "epheme
 
 
 @every(
-    "kind, path, more, words",
+    "kind, path, more, name, words",
     [
         (
             "openai_responses",
             RESPONSES,
             {"prompt_cache_retention": "24h"},
+            b"prompt_cache_retention",
             "Unsupported parameter: prompt_cache_retention",
         ),
         (
             "anthropic_messages",
             MESSAGES,
             {"context_management": {"edits": []}},
+            b"context_management",
             "context_management: Extra inputs are not permitted",
         ),
         (
             "anthropic_messages",
             MESSAGES,
             {"system": [SCOPED]},
+            b"scope",
             "system.0.cache_control.ephemeral.scope: Extra inputs are not permitted",
         ),
         (
             "anthropic_messages",
             MESSAGES,
             {"tools": [{"name": "read", "strict": True, "input_schema": SCHEMA_A}]},
+            b"strict",
             "tools.0.custom.strict: Extra inputs are not permitted",
+        ),
+        (
+            "anthropic_messages",
+            MESSAGES,
+            {"thinking": {"type": "enabled", "budget_tokens": 1024, "display": "summarized"}, "max_tokens": 4096},
+            b"budget_tokens",
+            '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" and "output_config.effort".',
         ),
     ],
 )
 async def test_a_field_that_a_server_of_another_protocol_refuses(
-    kind: str, path: str, more: dict[str, Any], words: str
+    kind: str, path: str, more: dict[str, Any], name: bytes, words: str
 ) -> None:
-    said, name = says(kind, Text("ok")), words.partition(": Extra")[0].split(".")[-1].split()[-1].encode()
+    said = says(kind, Text("ok"))
 
     def script(asked: Asked) -> Answer:
         return Answer([json.dumps({"detail": words}).encode()], 400) if name in asked.body else said(asked)
@@ -516,6 +535,8 @@ async def test_a_field_that_a_server_of_another_protocol_refuses(
         for _ in range(2):
             assert (await post(server, body, path=path)).status == 200
     assert [name in one.body for one in up.posts] == [True, False, False]
+    if name == b"budget_tokens":
+        assert up.posts[-1].json["thinking"] == {"type": "adaptive", "display": "summarized"}
 
 
 async def test_one_image_that_is_refused_teaches_nothing() -> None:

@@ -44,6 +44,7 @@ from .fit_refused import (
     has_reasoning,
     has_results,
     lacks_reasoning,
+    with_adaptive_thinking,
     with_one_text,
     with_signed_call,
     with_some_reasoning,
@@ -121,6 +122,14 @@ FIELDS: Final[Mapping[str, Field]] = {
     ),
     **{name: _sampled(name) for name in SAMPLING},
     "stop": _sampled("stop", shapes=True),
+    "thinking_budget": Field(
+        lambda request: bool(request.sampling.reasoning_budget), with_adaptive_thinking, title="budget of thinking"
+    ),
+    "prefill": Field(
+        lambda request: any(last.role == "assistant" for last in request.messages[-1:]),
+        lambda request: replace(request, messages=(*request.messages, Message("user", (Text("Continue."),)))),
+        title="turn of its own at the end",
+    ),
     "tool_effort": Field(
         lambda request: bool(request.tools) and request.sampling.reasoning_effort != "none",
         lambda request: _with_sampling(request, reasoning_effort="none"),

@@ -58,6 +58,15 @@ def with_some_reasoning(message: Message) -> Message:
     return replace(message, parts=(Reasoning(" ".join(words) or " "), *message.parts))
 
 
+def with_adaptive_thinking(request: ModelRequest) -> ModelRequest:
+    """Returns the request with thinking whose length the model chooses, in the place of a budget."""
+    fields = {
+        scope: {**own, "thinking": {**own["thinking"], "type": "adaptive"}} if own.get("thinking") else own
+        for scope, own in request.protocol_fields.items()
+    }
+    return replace(request, protocol_fields=fields, sampling=replace(request.sampling, reasoning_budget=None))
+
+
 def has_results(request: ModelRequest) -> bool:
     """True if a message has the result of a call."""
     return any(isinstance(part, ToolResult) for message in request.messages for part in message.parts)

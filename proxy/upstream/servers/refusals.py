@@ -87,6 +87,9 @@ _TABLE: Final = {
         r"\b(?:parameter|argument|field|property|name)\W{1,4}stop\b|\bstop(?: sequences?)?['\"`]? (?:is|are) (?:not|un)"
         r"|(?:\bnot|n't|\bun)[- ]?support[^.]{0,40}\bstop\b"
     ),
+    # Claude since Opus 4.7; since 4.6 also no turn of its own at the end, as with Mistral.
+    "thinking_budget": r"\bthinking\.type\.enabled\b.{0,10}\bnot supported",
+    "prefill": r"\bprefill\b|\bmust end with a user message|\bexpected last role user",
     # OpenAI's Chat since GPT-5.4; without any effort it has one of its own.
     "tool_effort": r"\btools? with reasoning_effort are not support",
     "reasoning_effort": (
