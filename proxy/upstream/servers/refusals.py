@@ -167,7 +167,9 @@ _TABLE: Final = {
     "other_model": r"\bserver is pinned to\b",
 }
 _PATTERNS: Final = {name: re.compile(words, re.IGNORECASE) for name, words in _TABLE.items()}
-_REPEATED: Final = re.compile(r"[\"']input[\"']: |\binput_value=")
+_REPEATED: Final = re.compile(
+    r"[\"']input[\"']: ?(?=[\[{\"'\d-]|(?:true|false|null|none)\b)|\binput_value=", re.IGNORECASE
+)
 
 
 def says(what: str, text: str) -> bool:
