@@ -137,6 +137,7 @@ def test_not_every_message_about_streams_refuses_them(message: str) -> None:
             Concessions(without=frozenset({"max_tokens"})),
         ),
         ("The model gpt-5-2025-08-07 takes max_tokens between 1-8192", Concessions(most_tokens=8192)),
+        ("Requests with max_tokens > 4096 must have stream=true", Concessions(without=frozenset({"whole"}))),
         ("This model doesn't support image input", Concessions(no_images=True)),
         ("Fetching image URLs is not supported", Concessions(no_images=True)),
         ("this model is missing data required for image input", Concessions(no_images=True)),

@@ -271,7 +271,8 @@ def learn_concession(known: Concessions, fault: GatewayError, sent: ModelRequest
     if fault.code == "context_length_exceeded" or is_overflow(message):
         left = _left_tokens(message, sampling.max_tokens)
         return None if left is None or known.left_tokens is not None else replace(known, left_tokens=left)
-    if sampling.max_tokens is not None and says("answer_tokens", message):
+    streams_more = not sent.stream and says("whole", message)  # its limit is one for whole answers (Fireworks)
+    if sampling.max_tokens is not None and says("answer_tokens", message) and not streams_more:
         most = _most_said(message.removeprefix(f"The model server answered {status}"), sampling.max_tokens)
         if most is not None and most != known.most_tokens:
             return replace(known, most_tokens=most)
