@@ -181,6 +181,8 @@ FIELDS: dict[str, Field] = {
         (
             "This model does not support assistant message prefill. The conversation must end with a user message.",
             "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant",
+            "Assistant response prefill is incompatible with enable_thinking.",
+            "Cannot have 2 or more assistant messages at the end of the list.",
         ),
         {CHAT: {"messages": [{"role": one, "content": one} for one in ("user", "assistant")]}},
         lambda body: body["messages"][-1]["role"] == "assistant",

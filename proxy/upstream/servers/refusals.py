@@ -87,9 +87,10 @@ _TABLE: Final = {
         r"\b(?:parameter|argument|field|property|name)\W{1,4}stop\b|\bstop(?: sequences?)?['\"`]? (?:is|are) (?:not|un)"
         r"|(?:\bnot|n't|\bun)[- ]?support[^.]{0,40}\bstop\b"
     ),
-    # Claude since Opus 4.7; since 4.6 also no turn of its own at the end, as with Mistral.
+    # Claude since Opus 4.7.
     "thinking_budget": r"\bthinking\.type\.enabled\b.{0,10}\bnot supported",
-    "prefill": r"\bprefill\b|\bmust end with a user message|\bexpected last role user",
+    # A turn of the model at the end: Claude since 4.6, Mistral, llama.cpp with a model that thinks.
+    "prefill": r"\bprefill\b|\bmust end with a user message|\bexpected last role user|\bassistant messages at the end\b",
     # OpenAI's Chat since GPT-5.4; without any effort it has one of its own.
     "tool_effort": r"\btools? with reasoning_effort are not support",
     "reasoning_effort": (
@@ -145,7 +146,7 @@ _TABLE: Final = {
     },
     "thinking": r"\bthinking\b",
     # --- tools ---
-    "tools": r"\btools?\b|\btool[_-]|function[ _-]call|failed to parse grammar|schema conversion failed",
+    "tools": r"\btools?\b|\btool[_-]|function[ _-]call|failed to parse grammar|schema conversion failed|prompt with jinja template",
     # The particular tools of a request, not tools in general.
     "one_tool": r"\btools?(?:\[|\.)\d|schema|grammar|too (?:many|long|large)|at most|maximum|duplicate|pattern",
     # Tools in general: llama.cpp sends it with 500, others with 404 or inside a 200.
