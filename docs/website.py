@@ -251,7 +251,10 @@ def _title(path: str) -> str:
 def _decisions(places: Mapping[str, str]) -> str:
     """The page that lists the decision records."""
     rows = [f"- [{_title(path)}]({path.rpartition('/')[2]})" for path in places if path.startswith(DECISIONS + "/")]
-    about = "Each record has one decision about the design: the reasons, the rejected alternatives, and the cost."
+    about = (
+        "Each record has one decision about the design: the reasons, the rejected alternatives, and the cost. A missing "
+        "number belongs to a record that a later one replaces; its text is in the history of the repository."
+    )
     return "\n".join(("# Decision records", "", about, "", *rows, ""))
 
 
