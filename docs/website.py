@@ -32,9 +32,10 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 BUILD: Final = ROOT / "build" / "docs"
 SOURCE: Final = "https://github.com/toolwire/toolwire"
 INDEX: Final = "docs/README.md"
-HOME: Final = "docs/index.md"
+HOME: Final = "README.md"
 DECISIONS: Final = "docs/adr"
 OUTSIDE: Final[Mapping[str, str]] = {
+    HOME: "index.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
     "SECURITY.md": "project/security.md",

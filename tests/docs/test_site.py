@@ -120,7 +120,7 @@ def test_links_of_the_built_pages_lead_somewhere(site: Path, built: dict[str, Re
 def test_links_to_sources_are_those_of_files_that_exist(built: dict[str, Read]) -> None:
     links = {link for page in built.values() for link in page.links}
     sources = [link for link in links if link.startswith(SOURCE + "/")]
-    assert f"{SOURCE}/blob/main/README.md" in sources
+    assert f"{SOURCE}/tree/main/changes" in sources
     assert [s for s in sources if not (ROOT / s.removeprefix(SOURCE).split("/", 3)[3].partition("#")[0]).exists()] == []
 
 
@@ -162,13 +162,13 @@ def test_the_index_of_the_search_holds_the_words_of_the_pages(site: Path) -> Non
     ],
 )
 def test_links_are_bent(text: str, place: str) -> None:
-    assert bent("docs/index.md", text, pages()) == place
+    assert bent("docs/requirements.md", text, pages()) == place
 
 
 @pytest.mark.parametrize("text", ["[a](nowhere.md)", "![a](images/none.png)", "```mermaid\nflowchart\n```\n"])
 def test_what_is_not_there_is_an_error(text: str) -> None:
-    with pytest.raises(SiteError, match=r"^docs/index.md: "):
-        bent("docs/index.md", "# A\n" + text, pages())
+    with pytest.raises(SiteError, match=r"^docs/requirements.md: "):
+        bent("docs/requirements.md", "# A\n" + text, pages())
 
 
 def test_a_page_without_a_section_is_an_error() -> None:
