@@ -1,22 +1,19 @@
-"""Draws what the pages show, in Mermaid: the scanner's states, and the way of a request.
+"""Draws what the pages show: the scanner's states in Mermaid, and the way of a request as a list.
 
 Rules:
 
 1. A drawing stands in its page between `<!-- drawn: NAME -->` and `<!-- end of drawing -->`; `docs/generate.py` writes
    it there, a test compares.
 2. What is drawn is in tables. The states are those of `toolwire.scan.transitions`, the chain is that of
-   `toolwire.config`, the hooks are those that the middlewares define, the arrows are drawn by who imports whom. The
-   steps around the chain stand here, and a test follows a request to see that it takes them.
+   `toolwire.config`, the hooks are those that the middlewares define. The steps around the chain stand here, and a test
+   follows a request to see that it takes them.
 """
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from importlib.util import resolve_name
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -40,7 +37,9 @@ class Step(NamedTuple):
 
 IN: Final = (
     Step("toolwire.server.dispatch", "finds the handler of the path"),
-    Step("toolwire.pipeline.sending.delivery", "request id, key, boundary of errors"),
+    Step(
+        "toolwire.pipeline.sending.delivery", "gives the request its id, checks the key, turns exceptions into errors"
+    ),
     Step("toolwire.ingress.receiving", "reads the body"),
     Step("toolwire.pipeline.exchange.routing", "finds the route of the model"),
     Step("toolwire.protocols.chat.request", "reads the body's JSON as a request"),
@@ -138,41 +137,18 @@ def _has_part(module: str, kind: str, hooks: tuple[str, ...]) -> bool:
 
 
 def request_way() -> str:
-    """The steps as a flowchart. A solid arrow comes from the last step before whose module imports that of the step;
-    where there is none, a dotted one from the step before: it hands on to something that it knows by an interface
-    only."""
-    lines = ["flowchart TB", "    client([client]) -.-> s1"]
-    arrows: list[str] = []
-    steps: list[Step] = []
+    """The steps as a numbered list, part by part. The chain's part has only the names of the middlewares."""
+    lines: list[str] = []
+    number = 0
     for title, part in way().items():
-        lines.append(f'    subgraph "{title}"')
-        for step in part:
-            number = len(steps) + 1
-            name = f"{number} <b>{step.module.removeprefix('toolwire.')}</b>"
-            lines.append(f'        s{number}["{"<br/>".join(filter(None, (name, step.what)))}"]')
-            knows = [n for n, before in enumerate(steps, 1) if step.module in imported(before.module)]
-            if steps:
-                arrows.append(f"    s{knows[-1]} --> s{number}" if knows else f"    s{number - 1} -.-> s{number}")
-            steps.append(step)
-        lines.append("    end")
-    return mermaid(*lines, *arrows)
-
-
-@cache
-def imported(module: str) -> frozenset[str]:
-    """What a module imports, anywhere in it: modules, and names in modules."""
-    file = ROOT / (module.replace(".", "/") + ".py")
-    return frozenset(_imported(ast.parse(file.read_text("utf-8")), module.rpartition(".")[0]))
-
-
-def _imported(tree: ast.AST, package: str) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = resolve_name("." * node.level + (node.module or ""), package)
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+        names = [f"`{step.module.removeprefix('toolwire.').removeprefix('middlewares.')}`" for step in part]
+        if part[0].what:
+            rows = [f"{number + place}. {name} {part[place - 1].what}" for place, name in enumerate(names, 1)]
+            lines += [f"**{title}**", "", *rows, ""]
+            number += len(part)
+        else:
+            lines += [f"**{title}**: {', '.join(names)}", ""]
+    return "\n" + "\n".join(lines) + "\n"
 
 
 DRAWN: Final[Mapping[str, Callable[[], str]]] = {"requests": request_way, "scanning": scanner_states}

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from docs import drawings
-from docs.drawings import DRAWN, Step, way
+from docs.drawings import DRAWN, way
 from tests.cases import every
 from tests.e2e.conftest import USER, function
 from tests.e2e.edge import Start, head, starting
@@ -74,16 +74,6 @@ async def test_a_request_takes_the_steps_that_are_drawn(start: Start) -> None:
     assert [step for step in steps if step not in NO_STEP and step not in rest] == []
     rooms = {name_of_room(module) for module in seen} - {name_of_room(module) for module in steps}
     assert rooms <= EVERYWHERE
-
-
-def test_an_arrow_is_solid_only_where_a_module_imports_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = (
-        Step("toolwire.pipeline.sending.stream_sender", "a"),
-        Step("toolwire.pipeline.paths.stream_paths", "b"),
-        Step("toolwire.server.dispatch", "c"),
-    )
-    monkeypatch.setattr(drawings, "way", lambda: {"part": steps})
-    assert "s1 --> s2\n    s2 -.-> s3\n" in drawings.request_way()
 
 
 def test_the_words_of_the_states_can_be_drawn() -> None:
