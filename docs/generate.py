@@ -1,5 +1,5 @@
-"""Writes what is generated: the JSON Schema of the configuration, pages of `docs/reference/`, and the drawings of
-`docs/drawings.py`.
+"""Writes what is generated: the JSON Schema of the configuration, pages of `docs/reference/`, and the list of
+`docs/request_path.py`.
 
 Run `python -m docs.generate` in the root of the repository after a change to `proxy/config/`, `proxy/errors.py`,
 `proxy/cli/` or `proxy/formats/families/`, after `make engines`, or where a test says so. Tests compare the files with
@@ -20,7 +20,7 @@ from typing import Any, cast, get_args
 import click
 
 from docs import pairs
-from docs.drawings import redrawn
+from docs.request_path import rewritten
 from tests.engines import results
 from toolwire.cli import main
 from toolwire.config import GatewayConfig
@@ -35,8 +35,8 @@ from toolwire.registry import CLIENT_PROTOCOLS, MIDDLEWARES, registries
 from toolwire.support.conversion import expectation, is_mapping, is_sequence, join, without_none
 
 ROOT = Path(__file__).resolve().parent.parent
-WITH_DRAWINGS = "docs/explanation/how-it-works.md"
-"""The page that is written by hand but for its drawings."""
+WITH_PATH = "docs/explanation/how-it-works.md"
+"""The page that is written by hand but for the path of a request."""
 WITH_FORMATS = "docs/reference/formats.md"
 TRAINED = "\nFormats that models were trained on:\n\n"
 BEHIND_FORMATS = "\nIf the server parses calls itself"
@@ -61,7 +61,7 @@ def pages() -> dict[str, str]:
         "docs/reference/telemetry.md": telemetry(),
         "docs/reference/pairs.md": NOTE + "\n" + pairs.page(),
         "docs/reference/engines.md": NOTE + "\n" + results.page(results.load()),
-        WITH_DRAWINGS: redrawn((ROOT / WITH_DRAWINGS).read_text("utf-8")),
+        WITH_PATH: rewritten((ROOT / WITH_PATH).read_text("utf-8")),
         WITH_FORMATS: with_formats((ROOT / WITH_FORMATS).read_text("utf-8")),
     }
 

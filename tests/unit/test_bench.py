@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import bench
 from bench import budget, callgrind, instructions
 from bench.inprocess import Work
 from bench.measuring import Table, published
@@ -134,5 +136,12 @@ def test_a_table_takes_its_place_in_a_page_and_nothing_else_changes() -> None:
     once = published(page, [table])
     assert once == f"before\n<!-- table: A | B -->\n\n{table.text()}\n\n<!-- end -->\nafter\n"
     assert published(once, [table]) == once
-    with pytest.raises(ValueError, match="no place for the table 'C'"):
-        published(page, [Table("C")])
+    assert published(page, [Table("C")]) == page
+
+
+def test_each_place_for_a_table_is_that_of_a_benchmark() -> None:
+    folder = Path(bench.__file__).parent
+    titles = re.findall(r"^<!-- table: (.+) -->$", (folder / "README.md").read_text("utf-8"), re.MULTILINE)
+    source = "".join(path.read_text("utf-8") for path in folder.glob("test_*.py"))
+    assert titles
+    assert [title for title in titles if f'measure.table("{title}"' not in source] == []
