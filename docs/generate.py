@@ -23,7 +23,7 @@ from docs import pairs
 from docs.drawings import redrawn
 from tests.engines import results
 from toolwire.cli import main
-from toolwire.config import GatewayConfig
+from toolwire.config import GatewayConfig, RateLimitConfig
 from toolwire.configuration.config_schema import default_of, fields_of, schema
 from toolwire.errors import CODES
 from toolwire.formats.base import ToolFormat, builtin_formats
@@ -44,6 +44,12 @@ BEHIND_FORMATS = "\nIf the server parses calls itself"
 
 LONGEST_DEFAULT = 60
 """Longer texts are not printed as defaults."""
+
+PLAIN = frozenset({"text", "integer", "number", "boolean", "list of text", "mapping"})
+"""Types that a default shows."""
+
+SHARED = frozenset({RateLimitConfig})
+"""Sections that stand at several paths."""
 
 LONGEST_REPEATED = 60
 """Longer explanations of options are printed once."""
@@ -72,29 +78,31 @@ def configuration() -> str:
         NOTE,
         "# Configuration\n",
         "`toolwire serve --config FILE` (or `TOOLWIRE_CONFIG`) reads one YAML file; the default is `toolwire.yaml` in the current",
-        "folder, unless `--backend` or a variable names a model server. `toolwire init` writes an example, with a JSON Schema for",
-        "editors; `toolwire check FILE` finds mistakes. Later sources win: defaults, file, environment, flags.\n",
+        "folder, unless `--backend` or a variable names a model server. Later sources win: defaults, file, environment, flags.",
+        "`toolwire init` writes an example and a JSON Schema for editors; `toolwire check FILE` lists all mistakes.\n",
         "- `${NAME}` and `${NAME:-default}` are replaced from the environment; an unset variable without a default is an error.",
         "  `$${` is a literal `${`.",
         "- Every key has a variable: `TOOLWIRE_` and the path in capitals, joined by two underscores, with dashes as underscores and",
         "  list entries as numbers: `TOOLWIRE_BACKENDS__MY_GPU__URL`, `TOOLWIRE_ROUTES__0__MODEL`. Lists and mappings are YAML.",
-        "- Unknown keys, wrong types and wrong values are errors, all reported at once.",
         "- Only `true` and `false` are booleans. Keys with the default `null` may be `null`.",
         "- Relative paths start at the file's folder. Times are in seconds (`_s`), sizes in bytes (`_bytes`).",
         "- `beyond: 413` means that a larger request gets status 413.",
-        "- In brackets are the type of a key and its default; without one the default is `null`.\n",
+        "- In brackets is the default, or the type if it is `null`; among several choices the default is bold.\n",
     ]
-    of_fields: dict[tuple[str, ...], str] = {}
+    paths: dict[type, str] = {}
     for kind, path in _sections(GatewayConfig, ""):
-        out += [f"## `{path}`\n" if path else "## Top level\n", " ".join((kind.__doc__ or "").split()) + "\n"]
-        fields = list(fields_of(kind))
-        same = of_fields.setdefault(tuple(f.name for f, _ in fields), path)
-        if same != path:
-            out.append(f"The keys are those of `{same}`.\n")
+        if paths.setdefault(kind, path) != path:
             continue
-        for f, hint in fields:
-            if not path or _type(hint) != "section":
-                out.append(f"- `{f.name}` ({_type(hint)}{_default(f, hint)}): {f.metadata['doc']}")
+        out += [f"## `{path}`\n", " ".join((kind.__doc__ or "").split()) + "\n"] if path else ["## Top level\n"]
+        for f, hint in fields_of(kind):
+            if f.name not in kind.__annotations__:
+                continue
+            if not dataclasses.is_dataclass(hint):
+                out.append(f"- `{f.name}`{_brackets(f, hint)}: {f.metadata['doc']}")
+            elif paths.get(cast(type, hint)) or hint in SHARED:
+                known = paths.get(cast(type, hint))
+                keys = f" (keys of `{known}`)" if known else ""
+                out.append(f"- `{f.name}`{keys}: {f.metadata['doc']}")
         out.append("")
     return "\n".join(out).rstrip() + "\n"
 
@@ -130,18 +138,25 @@ def _type(hint: Any) -> str:
     return words.replace('"', "`").replace("true or false", "boolean")
 
 
-def _default(f: dataclasses.Field[Any], hint: Any) -> str:
-    """The default after a semicolon, or nothing for null."""
-    default = default_of(f)
-    if default is None or dataclasses.is_dataclass(hint):
-        return ""
+def _brackets(f: dataclasses.Field[Any], hint: Any) -> str:
+    """The choices and the default in brackets, with the type if the default does not show it."""
+    default, kind = default_of(f), _type(hint)
+    if default is None:
+        return f" ({kind})"
     if default is dataclasses.MISSING:
-        return "; required"
+        return f" ({kind}; required)"
+    choice = f"`{default}`"
+    if choice in kind.split(", "):
+        return f" ({', '.join(f'**{word}**' if word == choice else word for word in kind.split(', '))})"
+    if not default and "sections" in kind:
+        return f" ({kind})"
     if f.name == "chain":
-        return "; " + ", ".join(f"`{entry['use']}`" for entry in default)
-    if isinstance(default, str) and len(default) > LONGEST_DEFAULT:
-        return "; built-in text"
-    return f"; `{json.dumps(default)}`"
+        shown = ", ".join(f"`{entry['use']}`" for entry in default)
+    elif isinstance(default, str) and len(default) > LONGEST_DEFAULT:
+        shown = "built-in text"
+    else:
+        shown = f"`{json.dumps(default)}`"
+    return f" ({shown})" if kind in PLAIN else f" ({kind}; {shown})"
 
 
 def with_formats(page: str) -> str:
