@@ -31,7 +31,7 @@ from toolwire.observability.telemetry import FIELDS, REFUSED, Metrics
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.ratelimit.base import Kind
 from toolwire.record import AccessField
-from toolwire.registry import CLIENT_PROTOCOLS, MIDDLEWARES, registries
+from toolwire.registry import MIDDLEWARES, registries
 from toolwire.support.conversion import expectation, is_mapping, is_sequence, join, without_none
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -183,14 +183,13 @@ def errors() -> str:
     out = [
         NOTE,
         "# Errors\n",
-        'Every error is `{"error": {"message", "type", "param", "code"}}`. `code` is stable, `message` is for people, `param` is the',
-        "path of the wrong field or `null`. In a stream that has begun, the error is the last frame before `data: [DONE]` (Chat), the",
-        "event `error` before `response.failed` (Responses), or the event `error` (Messages, [with other types](messages.md#errors)).",
-        "The request id is in the header `X-Request-Id` and in the log. The lists have each `code`, when it occurs, and what to do.\n",
+        'Every error is `{"error": {"message", "type", "param", "code"}}`: `code` is stable, `message` is for people, `param` is the',
+        "path of the wrong field or `null`. Its form [in a stream](faults.md); [for clients of Messages](messages.md#errors).",
+        "Each list has the `code`, when it occurs, and what to do.\n",
     ]
     groups: dict[tuple[int, str], list[str]] = {}
     for code, row in CODES.items():
-        groups.setdefault((row.status, row.type), []).append(f"- `{code}`: {row.when}. {row.remedy}")
+        groups.setdefault((row.status, row.type), []).append(f"- `{code}`: {row.when}. {row.remedy}".rstrip())
     for (status, kind), rows in sorted(groups.items()):
         out += [f"## {status} `{kind}`\n", *rows, ""]
     return "\n".join(out).rstrip() + "\n"
@@ -210,16 +209,15 @@ def telemetry() -> str:
     out = [
         NOTE,
         "# Metrics and the access line\n",
-        "How to use them: [observe](../how-to/observe.md).\n",
         "## Metrics\n",
-        "`GET /metrics`, in Prometheus' text form or as OpenMetrics: the sums of all workers.\n",
+        "`GET /metrics`, as Prometheus' text or OpenMetrics: the sums of all workers. How to use them: [observe](../how-to/observe.md).\n",
     ]
     sums = Counter(field.counter.name for field in fields.values() if field.counter is not None)
     of_counters = {field.counter.name: name for name, field in fields.items() if field.counter is not None}
     by_kind: dict[str, list[str]] = {"Counters": [], "Histograms": [], "Gauges": []}
     for family in metrics.families:
         name = family.name
-        meaning = f"the sum of `{of_counters[name]}`" if sums[name] == 1 and not family.labels else family.documentation
+        meaning = f"the sum of `{of_counters[name]}`" if sums[name] == 1 else family.documentation
         labels = []
         for label in family.labels:
             known = ", ".join(f"`{value}`" for value in known_values.get((name, label)) or values.get(label, ()))
@@ -231,10 +229,8 @@ def telemetry() -> str:
     for kind, rows in by_kind.items():
         out += [f"### {kind}\n", *rows, ""]
     out += [
-        f"`endpoint` is {', '.join(f'`{name}`' for name in CLIENT_PROTOCOLS)}, or a plug-in's protocol. "
-        "`route` is a route's `model` in the configuration. `model` is the client's name for the model if the configuration "
-        "names it or a server lists it, else `other`; `none` if the request was refused before. Each worker has at most "
-        "`limits.metric_labels` of each. No label holds a tool or a key.\n",
+        "`endpoint` is a client protocol, `route` a route's `model`. `model` is the client's name for the model; `other` if neither "
+        "the configuration nor a server names it, or beyond `limits.metric_labels`; `none` if the request was refused before.\n",
         "## Access line\n",
         "One line for each request, logger `toolwire.access`, without empty fields and zero counts. It never holds keys, and of a "
         "body only the names of the model and of tools. [On a terminal](../how-to/observe.md#the-access-line) it is short.\n",
@@ -256,8 +252,7 @@ def command_line() -> str:
     out = [
         NOTE,
         "# Command line\n",
-        "Exit status: 0 success, 1 failure (also for a configuration with mistakes), 2 wrong use of the command line. Every command",
-        "has `-h` or `--help`.\n",
+        "Exit status: 0 success, 1 failure (also for a configuration with mistakes), 2 wrong use of the command line.\n",
     ]
     explained: dict[str, str] = {}
     for name, command in _commands("", main):

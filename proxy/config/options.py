@@ -149,7 +149,7 @@ class LoopDetectConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestsConfig:
-    """What clients may request, and what is forwarded."""
+    """Requests that are accepted, and what is forwarded of them."""
 
     unknown_model: Literal["serve", "error"] = doc(
         "The server does not list the requested model. `serve`: if it has only one, that one answers; `error`: "
