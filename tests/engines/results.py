@@ -34,16 +34,25 @@ MANNERS: Final = (", whole", ", streamed")
 LOOK: Final = re.compile(r"`look_\w+`")
 """Tools whose names differ only so that an engine forgets nothing between two situations."""
 
+HEAD: Final = re.compile(r"(`[^`]+`|\w+): (.*)|(.*), (chat|messages|responses|`mode: \w+`)")
+"""A title that begins or ends with a mode or a protocol. Titles that differ only in this are named once."""
+
+DETAIL: Final = re.compile(r" \(enforced by `\w+`\)|(?<=`): .*")
+"""What the page leaves out of a result: the feature that enforced a call, and the words of an error."""
+
+PLAIN: Final = re.compile(r"^200(, (text|call `\w+`))*, end `[\w ]+`([,;] |$)")
+"""The beginning of a result that says what the model wrote."""
+
 INTRODUCTION: Final = """\
 # Real engines
 
-`make engines` installs these engines, starts each with a small model, and sends the same situations through toolwire to it
-([how to run it](../../CONTRIBUTING.md#real-engines)). A situation tests what the gateway promises, not what the model says.
+`make engines` starts each engine with a small model and sends the same situations through toolwire to it
+([how to run it](../../CONTRIBUTING.md#real-engines)).
 """
 
 LEGEND: Final = """\
-Each line has situations, the result with most engines, and then the engines with another one. The client got what is
-promised, a right answer or a named error, unless the line says **broken**.
+Each line has the result with most engines, then the engines with another one, without those that were not run or skipped.
+Only lines with **broken** are broken promises. `tests/engines/results.json` also has what the models wrote.
 """
 
 
@@ -140,15 +149,27 @@ def _table(engines: Mapping[str, Any], of_group: Iterable[Situation]) -> Iterato
             titles[-1] = base
         else:
             titles.append(title)
-    yield from (f"- **{_text('; '.join(titles))}.** {_text(results)}".rstrip() for results, titles in lines.items())
+    yield from (f"- **{_text(_joined(titles))}.** {_text(results)}".rstrip() for results, titles in lines.items())
     yield ""
+
+
+def _joined(titles: Iterable[str]) -> str:
+    """The titles in one text. Those that differ only in their mode or protocol share the rest."""
+    heads: dict[str, list[str]] = {}
+    for title in titles:
+        head, end, start, tail = match.groups() if (match := HEAD.fullmatch(title)) else (None, title, None, None)
+        heads.setdefault(end or start[:1].lower() + start[1:], []).extend(filter(None, (head or tail,)))
+    return "; ".join(f"{', '.join(those)}: {rest}" if those else rest for rest, those in heads.items())
 
 
 def _results(outcomes: Mapping[str, Mapping[str, Any] | None]) -> str:
     """The result that most engines had, and the engines with another one."""
     engines: dict[str, list[str]] = {}
     for title, outcome in outcomes.items():
-        engines.setdefault(_result(outcome), []).append(title)
+        if outcome and "skipped" not in outcome:
+            engines.setdefault(_result(outcome), []).append(title)
+    if not engines:
+        return "skipped. " if any(outcomes.values()) else "not run. "
     usual, those = max(engines.items(), key=lambda item: len(item[1]))
     if len(those) == 1 < len(engines):
         usual = ""
@@ -156,13 +177,11 @@ def _results(outcomes: Mapping[str, Mapping[str, Any] | None]) -> str:
     return "".join(f"{part}. " for part in (usual, *others) if part)
 
 
-def _result(outcome: Mapping[str, Any] | None) -> str:
-    if not outcome:
-        return "not run"
-    if "skipped" in outcome:
-        return "skipped"
-    seen = LOOK.sub("`look`", outcome.get("seen", "")).rstrip(".")
-    return f"**broken** {seen}".rstrip() if outcome.get("gateway") else seen or "as promised"
+def _result(outcome: Mapping[str, Any]) -> str:
+    seen = DETAIL.sub("", LOOK.sub("`look`", outcome.get("seen", ""))).rstrip(".")
+    if outcome.get("gateway"):
+        return f"**broken** {seen}".rstrip()
+    return PLAIN.sub("", seen, count=1) or "as promised"
 
 
 def _text(text: str) -> str:
