@@ -69,9 +69,8 @@ def page() -> str:
     names = [NAMES.get(name, name) for name in CLIENT_PROTOCOLS]
     out = [
         "# Every client before every server\n",
-        "Every client protocol works with every kind of backend, because both sides translate to one model of requests and answers",
-        "([how](../explanation/how-it-works.md)). `tests/e2e/test_every_pair.py::test_the_cells_of_a_row` tries each cell of the first table with each",
-        "line of the second: with the same text, calls, arguments and token counts.\n",
+        "Both sides translate to [one model of requests and answers](../explanation/how-it-works.md).",
+        "`tests/e2e/test_every_pair.py::test_the_cells_of_a_row` tries each cell of the first table with each line of the second.\n",
         "## What the client gets\n",
         f"| The model | | {' | '.join(names)} |",
         f"| --- | --- |{' --- |' * len(names)}",
@@ -80,8 +79,7 @@ def page() -> str:
         "| `kind` | `mode` | Path | Bytes may pass to clients of |",
         "| --- | --- | --- | --- |",
         *_kinds(),
-        "\nIf nothing has to be changed, the bytes of request and answer pass unchanged. The mock has no connection to cut: it fails",
-        "with `upstream_error` instead.",
+        "\nThe mock has no connection to cut: it fails with `upstream_error` instead.",
     ]
     return "\n".join(out) + "\n"
 
