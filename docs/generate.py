@@ -259,10 +259,7 @@ def command_line() -> str:
         if isinstance(command, click.Group) and name:
             continue
         arguments = [_argument(p) for p in command.params if isinstance(p, click.Argument)]
-        title = " ".join(["toolwire", *name.split(), *arguments]).strip()
-        out += [f"## `{f'toolwire {name}'.strip()}`\n"]
-        if arguments:
-            out.append(f"`{title}`\n")
+        out += [f"## `{' '.join(['toolwire', *name.split(), *arguments])}`\n"]
         out.append(inspect.cleandoc(command.help or "") + "\n")
         options = [p for p in command.params if isinstance(p, click.Option)]
         for option in options:
@@ -299,7 +296,7 @@ def _value(option: click.Option) -> str:
     kind = option.type
     given = "FILE" if isinstance(kind, click.File | click.Path) else "N"
     words = kind.choices if isinstance(kind, click.Choice) else [option.metavar or given]
-    text = " " + " or ".join(f"`{word}`" for word in words)
+    text = f" `{'|'.join(words)}`"
     return f"{text}, default `{option.default}`" if option.show_default else text
 
 
