@@ -139,15 +139,17 @@ def _type(hint: Any) -> str:
 
 
 def _brackets(f: dataclasses.Field[Any], hint: Any) -> str:
-    """The choices and the default in brackets, with the type if the default does not show it."""
+    """The default in brackets, with the type if it does not show it, and choices if the description lacks some."""
     default, kind = default_of(f), _type(hint)
     if default is None:
         return f" ({kind})"
     if default is dataclasses.MISSING:
         return f" ({kind}; required)"
-    choice = f"`{default}`"
-    if choice in kind.split(", "):
-        return f" ({', '.join(f'**{word}**' if word == choice else word for word in kind.split(', '))})"
+    choice, choices = f"`{default}`", kind.split(", ")
+    if choice in choices:
+        if all(word in f.metadata["doc"] for word in choices):
+            return f" ({choice})"
+        return f" ({', '.join(f'**{word}**' if word == choice else word for word in choices)})"
     if not default and "sections" in kind:
         return f" ({kind})"
     if f.name == "chain":
@@ -210,22 +212,25 @@ def telemetry() -> str:
         NOTE,
         "# Metrics and the access line\n",
         "## Metrics\n",
-        "`GET /metrics`, as Prometheus' text or OpenMetrics: the sums of all workers. How to use them: [observe](../how-to/observe.md).\n",
+        "`GET /metrics`, as Prometheus' text or OpenMetrics: the sums of all workers. How to use them:",
+        "[observe](../how-to/observe.md). Further counters stand at the [fields](#access-line) that they add up.\n",
     ]
-    sums = Counter(field.counter.name for field in fields.values() if field.counter is not None)
-    of_counters = {field.counter.name: name for name, field in fields.items() if field.counter is not None}
+    sums = Counter(counter.name for counter in counters)
     by_kind: dict[str, list[str]] = {"Counters": [], "Histograms": [], "Gauges": []}
+    at_fields: dict[str, str] = {}
     for family in metrics.families:
         name = family.name
-        meaning = f"the sum of `{of_counters[name]}`" if sums[name] == 1 else family.documentation
         labels = []
         for label in family.labels:
             known = ", ".join(f"`{value}`" for value in known_values.get((name, label)) or values.get(label, ()))
             if name == "toolwire_tolerated_total":
                 known = "[their names](tolerated.md)"
             labels.append(f"`{label}` ({known})" if known else f"`{label}`")
-        more = f" Labels: {', '.join(labels)}." if labels else ""
-        by_kind[f"{type(family).__name__}s"].append(f"- `{name}`: {meaning}.{more}")
+        if sums[name] == 1:
+            at_fields[name] = f" Counter: `{name}`{'; labels: ' if labels else ''}{', '.join(labels)}."
+        else:
+            more = f" Labels: {', '.join(labels)}." if labels else ""
+            by_kind[f"{type(family).__name__}s"].append(f"- `{name}`: {family.documentation}.{more}")
     for kind, rows in by_kind.items():
         out += [f"### {kind}\n", *rows, ""]
     out += [
@@ -235,7 +240,10 @@ def telemetry() -> str:
         "One line for each request, logger `toolwire.access`, without empty fields and zero counts. It never holds keys, and of a "
         "body only the names of the model and of tools. [On a terminal](../how-to/observe.md#the-access-line) it is short.\n",
         *(f"- `{name}`: {meaning}" for name, meaning in FIELDS.items()),
-        *(f"- `{field.name}`: {field.meaning}" for field in fields.values()),
+        *(
+            f"- `{field.name}`: {field.meaning}{at_fields.get(field.counter.name, '') if field.counter else ''}"
+            for field in fields.values()
+        ),
     ]
     return "\n".join(out) + "\n"
 
