@@ -43,6 +43,9 @@ DETAIL: Final = re.compile(r" \(enforced by `\w+`\)|(?<=`): .*")
 PLAIN: Final = re.compile(r"^200(, (text|call `\w+`))*, end `[\w ]+`([,;] |$)")
 """The beginning of a result that says what the model wrote."""
 
+PROMISED: Final = "as promised"
+BROKEN: Final = "**broken**"
+
 INTRODUCTION: Final = """\
 # Real engines
 
@@ -51,8 +54,8 @@ INTRODUCTION: Final = """\
 """
 
 LEGEND: Final = """\
-Each line has the result with most engines, then the engines with another one, without those that were not run or skipped.
-Only lines with **broken** are broken promises. `tests/engines/results.json` also has what the models wrote.
+Situations whose result differs, each with the result of most engines and then the engines with another one.
+`tests/engines/results.json` has all.
 """
 
 
@@ -115,10 +118,10 @@ def _lines(results: Mapping[str, Any]) -> Iterator[str]:
     yield f"\nModel: {', '.join(models)}.\n"
     yield "## Mistakes\n"
     yield from _mistakes(results) or ["None in these runs."]
-    yield f"\n## Situations\n\n{LEGEND}"
+    yield f"\n## Differences\n\n{LEGEND}"
     for group, heading in GROUPS.items():
-        yield f"### {heading}\n"
-        yield from _table(ran, [one for one in ordered() if one.group == group])
+        if rows := list(_table(ran, [one for one in ordered() if one.group == group])):
+            yield from (f"### {heading}\n", *rows, "")
 
 
 def _mistakes(results: Mapping[str, Any]) -> list[str]:
@@ -138,7 +141,7 @@ def _mistakes(results: Mapping[str, Any]) -> list[str]:
 
 
 def _table(engines: Mapping[str, Any], of_group: Iterable[Situation]) -> Iterator[str]:
-    """A line for each result, with the situations that had it."""
+    """A line for each result that differs between engines, with the situations that had it."""
     lines: dict[str, list[str]] = {}
     for situation in of_group:
         title = situation.title
@@ -149,8 +152,8 @@ def _table(engines: Mapping[str, Any], of_group: Iterable[Situation]) -> Iterato
             titles[-1] = base
         else:
             titles.append(title)
+    lines.pop("", None)
     yield from (f"- **{_text(_joined(titles))}.** {_text(results)}".rstrip() for results, titles in lines.items())
-    yield ""
 
 
 def _joined(titles: Iterable[str]) -> str:
@@ -163,7 +166,7 @@ def _joined(titles: Iterable[str]) -> str:
 
 
 def _results(outcomes: Mapping[str, Mapping[str, Any] | None]) -> str:
-    """The result that most engines had, and the engines with another one."""
+    """The result that most engines had, and the engines with another one. Empty if there is no difference."""
     engines: dict[str, list[str]] = {}
     for title, outcome in outcomes.items():
         if outcome and "skipped" not in outcome:
@@ -171,6 +174,8 @@ def _results(outcomes: Mapping[str, Mapping[str, Any] | None]) -> str:
     if not engines:
         return "skipped. " if any(outcomes.values()) else "not run. "
     usual, those = max(engines.items(), key=lambda item: len(item[1]))
+    if len(engines) == 1 and BROKEN not in usual:
+        return ""
     if len(those) == 1 < len(engines):
         usual = ""
     others = [f"{' and '.join(titles)}: {result}" for result, titles in engines.items() if result != usual]
@@ -180,8 +185,8 @@ def _results(outcomes: Mapping[str, Mapping[str, Any] | None]) -> str:
 def _result(outcome: Mapping[str, Any]) -> str:
     seen = DETAIL.sub("", LOOK.sub("`look`", outcome.get("seen", ""))).rstrip(".")
     if outcome.get("gateway"):
-        return f"**broken** {seen}".rstrip()
-    return PLAIN.sub("", seen, count=1) or "as promised"
+        return f"{BROKEN} {seen}".rstrip()
+    return PLAIN.sub("", seen, count=1) or PROMISED
 
 
 def _text(text: str) -> str:

@@ -26,8 +26,8 @@ HOST = "127.0.0.1"
 def command(file: BinaryIO, port: int, html: BinaryIO | None) -> None:
     """Show captures in the inspector.
 
-    FILE holds captures from the inspector or `GET /admin/captures/ID`; - reads standard input. For a running gateway use
-    `toolwire serve --inspect`.
+    FILE holds captures from the inspector or `GET /admin/captures/ID`; - reads standard input. For a running gateway
+    use `toolwire serve --inspect`.
     """
     from ..capture.files import CapturedExchange, is_capture, read_captures
     from ..capture.recording import RecordingError
