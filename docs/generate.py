@@ -185,9 +185,8 @@ def errors() -> str:
     out = [
         NOTE,
         "# Errors\n",
-        'Every error is `{"error": {"message", "type", "param", "code"}}`: `code` is stable, `message` is for people, `param` is the',
-        "path of the wrong field or `null`. Its form [in a stream](faults.md); [for clients of Messages](messages.md#errors).",
-        "Each list has the `code`, when it occurs, and what to do.\n",
+        'Every error is `{"error": {"message", "type", "param", "code"}}`: `code` is stable, `message` says what was expected, `param` is the',
+        "path of the wrong field or `null`. Its form [in a stream](faults.md); [for clients of Messages](messages.md#errors).\n",
     ]
     groups: dict[tuple[int, str], list[str]] = {}
     for code, row in CODES.items():

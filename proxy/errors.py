@@ -25,7 +25,7 @@ MAX_VALUE_CHARS: Final = 200
 
 
 class ErrorCode(NamedTuple):
-    """One row of the error table: when the error occurs, and what to do about it."""
+    """One row of the error table: when the error occurs, and what to do about it; empty if that is plain."""
 
     status: int
     type: str
@@ -43,23 +43,21 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         400,
         _CLIENT,
         "the body is not a JSON object",
-        "Send one in UTF-8; the message gives the position of the mistake.",
+        "",
     ),
     "malformed_request": ErrorCode(
         400,
         _CLIENT,
-        "the request is not valid HTTP",
-        "Send HTTP/1.1 without TLS to this port.",
+        "the request is not valid HTTP, or uses TLS",
+        "",
     ),
-    "missing_required_parameter": ErrorCode(
-        400, _CLIENT, "a required field is absent", "Add the field that `param` names."
-    ),
-    "invalid_type": ErrorCode(400, _CLIENT, "a field has the wrong JSON type", "The message names the right one."),
+    "missing_required_parameter": ErrorCode(400, _CLIENT, "a required field is absent", ""),
+    "invalid_type": ErrorCode(400, _CLIENT, "a field has the wrong JSON type", ""),
     "invalid_value": ErrorCode(
         400,
         _CLIENT,
-        "a field is out of range or not in the list",
-        "The message gives the range or list.",
+        "a field is out of range, or not one of the allowed values",
+        "",
     ),
     "invalid_tool_schema": ErrorCode(
         400,
@@ -173,7 +171,7 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "Take a name from `/v1/models`, or add a route, an alias or a route for `*`.",
     ),
     "not_found": ErrorCode(404, _CLIENT, "no such path or object", "OpenAI clients need the base URL with `/v1`."),
-    "method_not_allowed": ErrorCode(405, _CLIENT, "wrong HTTP method", "Use one from the `Allow` header."),
+    "method_not_allowed": ErrorCode(405, _CLIENT, "wrong HTTP method", ""),
     "request_timeout": ErrorCode(
         408,
         _CLIENT,
@@ -184,13 +182,11 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         413,
         _CLIENT,
         "the body, with everything it refers to, exceeds `limits.body_bytes`",
-        "Send less, or raise the limit.",
+        "",
     ),
-    "unsupported_media_type": ErrorCode(
-        415, _CLIENT, "the body is not `application/json`", "Send `Content-Type: application/json`."
-    ),
-    "expectation_failed": ErrorCode(417, _CLIENT, "`Expect` is not `100-continue`", "Leave it out."),
-    "websocket_not_served": ErrorCode(426, _CLIENT, "a WebSocket where only HTTP is served", "Use HTTP."),
+    "unsupported_media_type": ErrorCode(415, _CLIENT, "the body is not `application/json`", ""),
+    "expectation_failed": ErrorCode(417, _CLIENT, "`Expect` is not `100-continue`", ""),
+    "websocket_not_served": ErrorCode(426, _CLIENT, "a WebSocket where only HTTP is served", ""),
     "rate_limit_exceeded": ErrorCode(
         429,
         "rate_limit_error",
@@ -201,7 +197,7 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         431,
         _CLIENT,
         "the head exceeds `limits.head_bytes` or `limits.header_fields`",
-        "Send fewer headers; cookies are not needed.",
+        "",
     ),
     "client_closed_request": ErrorCode(
         499,
