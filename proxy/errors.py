@@ -30,7 +30,7 @@ class ErrorCode(NamedTuple):
     status: int
     type: str
     when: str
-    remedy: str
+    remedy: str = ""
 
 
 _CLIENT = "invalid_request_error"
@@ -39,26 +39,11 @@ _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 
 CODES: Final[Mapping[str, ErrorCode]] = {
-    "invalid_json": ErrorCode(
-        400,
-        _CLIENT,
-        "the body is not a JSON object",
-        "",
-    ),
-    "malformed_request": ErrorCode(
-        400,
-        _CLIENT,
-        "the request is not valid HTTP, or uses TLS",
-        "",
-    ),
-    "missing_required_parameter": ErrorCode(400, _CLIENT, "a required field is absent", ""),
-    "invalid_type": ErrorCode(400, _CLIENT, "a field has the wrong JSON type", ""),
-    "invalid_value": ErrorCode(
-        400,
-        _CLIENT,
-        "a field is out of range, or not one of the allowed values",
-        "",
-    ),
+    "invalid_json": ErrorCode(400, _CLIENT, "the body is not a JSON object"),
+    "malformed_request": ErrorCode(400, _CLIENT, "the request is not valid HTTP, or uses TLS"),
+    "missing_required_parameter": ErrorCode(400, _CLIENT, "a required field is absent"),
+    "invalid_type": ErrorCode(400, _CLIENT, "a field has the wrong JSON type"),
+    "invalid_value": ErrorCode(400, _CLIENT, "a field is out of range, or not one of the allowed values"),
     "invalid_tool_schema": ErrorCode(
         400,
         _CLIENT,
@@ -171,41 +156,31 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "Take a name from `/v1/models`, or add a route, an alias or a route for `*`.",
     ),
     "not_found": ErrorCode(404, _CLIENT, "no such path or object", "OpenAI clients need the base URL with `/v1`."),
-    "method_not_allowed": ErrorCode(405, _CLIENT, "wrong HTTP method", ""),
+    "method_not_allowed": ErrorCode(405, _CLIENT, "wrong HTTP method"),
     "request_timeout": ErrorCode(
         408,
         _CLIENT,
         "the request came too slowly",
         "Raise `server.head_s` or `server.body_s` for a slow network.",
     ),
-    "request_too_large": ErrorCode(
-        413,
-        _CLIENT,
-        "the body, with everything it refers to, exceeds `limits.body_bytes`",
-        "",
-    ),
-    "unsupported_media_type": ErrorCode(415, _CLIENT, "the body is not `application/json`", ""),
-    "expectation_failed": ErrorCode(417, _CLIENT, "`Expect` is not `100-continue`", ""),
-    "websocket_not_served": ErrorCode(426, _CLIENT, "a WebSocket where only HTTP is served", ""),
+    "request_too_large": ErrorCode(413, _CLIENT, "the body, with everything it refers to, exceeds `limits.body_bytes`"),
+    "unsupported_media_type": ErrorCode(415, _CLIENT, "the body is not `application/json`"),
+    "expectation_failed": ErrorCode(417, _CLIENT, "`Expect` is not `100-continue`"),
+    "websocket_not_served": ErrorCode(426, _CLIENT, "a WebSocket where only HTTP is served"),
     "rate_limit_exceeded": ErrorCode(
         429,
         "rate_limit_error",
         "a limit of the key, the route or the model server is reached, which the message names",
         "Wait as long as `Retry-After` says.",
     ),
-    "headers_too_large": ErrorCode(
-        431,
-        _CLIENT,
-        "the head exceeds `limits.head_bytes` or `limits.header_fields`",
-        "",
-    ),
+    "headers_too_large": ErrorCode(431, _CLIENT, "the head exceeds `limits.head_bytes` or `limits.header_fields`"),
     "client_closed_request": ErrorCode(
         499,
         _CLIENT,
         "the client disconnected (log and metrics only)",
         "If this is frequent, raise the client's timeout.",
     ),
-    "response_cancelled": ErrorCode(499, _CLIENT, "the client cancelled the response", ""),
+    "response_cancelled": ErrorCode(499, _CLIENT, "the client cancelled the response"),
     "malformed_tool_arguments": ErrorCode(
         500,
         "model_error",

@@ -24,6 +24,7 @@ class Timeouts:
 class Pool:
     """Connections to a backend."""
 
+    # the defaults: C36
     connections: int = doc("The most at the same time; 0: no limit.", default=1000)
     idle_connections: int = doc(
         "The most unused ones that stay open. A worker needs a tenth of its requests per second.",
