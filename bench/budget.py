@@ -24,7 +24,7 @@ import dis
 import json
 import platform
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FrameType
@@ -40,7 +40,8 @@ REQUESTS: Final = 20
 AGENTS_REQUESTS: Final = 4
 """Each is some messages longer."""
 RECOUNTS: Final = 2
-"""Counts again of what seems worse: beside other work timers fire and reads are cut more often, which costs 1 %."""
+"""Counts again if something seems worse: beside other work timers fire and reads are cut more often, which costs 1 %.
+All kinds again, because a kind that is counted alone takes 1 or 2 % less."""
 SHORT: Final = 12
 """Frames of a stream: few, because requests are measured, not frames."""
 KEPT: Final = Path(__file__).with_name("budget.json")
@@ -131,20 +132,15 @@ def calls(work: Work) -> float:
     return begun / requests_of(work)
 
 
-def titled(titles: Container[str]) -> list[Work]:
-    """Returns the kinds with these titles."""
-    return [work for work in WORKS if work.title in titles]
+def count_calls() -> dict[str, float]:
+    """Returns the calls per request of each kind, by title."""
+    return {work.title: round(calls(work), 1) for work in WORKS}
 
 
-def count_calls(works: Sequence[Work]) -> dict[str, float]:
-    """Returns the calls per request of each of these kinds, by title."""
-    return {work.title: round(calls(work), 1) for work in works}
-
-
-def count_instructions(works: Sequence[Work]) -> dict[str, float]:
-    """Returns the instructions per request of each of these kinds, by title."""
-    totals, _ = callgrind.count("bench.budget", "--counted", *(work.title for work in works), times=len(works))
-    return {work.title: float(total // requests_of(work)) for work, total in zip(works, totals, strict=True)}
+def count_instructions() -> dict[str, float]:
+    """Returns the instructions per request of each kind, by title."""
+    totals, _ = callgrind.count("bench.budget", "--counted", times=len(WORKS))
+    return {work.title: float(total // requests_of(work)) for work, total in zip(WORKS, totals, strict=True)}
 
 
 def count_warm(works: Sequence[Work], ready: Sequence[tuple[Callable[[], None], Callable[[], None]]] = ()) -> None:
@@ -170,10 +166,10 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.budget", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--update", action="store_true", help="keep what is counted")
     parser.add_argument("--only", choices=("calls", "instructions"), help="count only these")
-    parser.add_argument("--counted", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("--counted", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.counted is not None:
-        count_warm(titled(options.counted))
+    if options.counted:
+        count_warm(WORKS)
         return 0
     status = 0
     if options.only != "instructions":
@@ -186,16 +182,16 @@ def main(arguments: Sequence[str]) -> int:
     return status
 
 
-def _compare(what: str, machine: str, count: Callable[[Sequence[Work]], dict[str, float]], *, update: bool) -> int:
+def _compare(what: str, machine: str, count: Callable[[], dict[str, float]], *, update: bool) -> int:
     kept: dict[str, dict[str, dict[str, float]]] = json.loads(KEPT.read_text("utf-8"))
     known = kept[what].get(machine, {})
     if not known and not update:
         print(f"{what} SKIPPED: nothing is kept for {machine}; `--update` keeps it")
         return 0
-    counts = count(WORKS)
+    counts = count()
     for _ in range(0 if update else RECOUNTS):
-        if again := titled(worse(counts, known, TOLERANCE)):
-            counts |= {name: min(now, counts[name]) for name, now in count(again).items()}
+        if worse(counts, known, TOLERANCE):
+            counts = {name: min(now, counts[name]) for name, now in count().items()}
     for name, now in counts.items():
         print(f"{name}: {now:,.1f} {what}" + (f", {now / known[name] - 1:+.1%}" if name in known else ""))
     if update:

@@ -17,7 +17,7 @@ README: Final = Path(__file__).with_name("README.md")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options of `make bench ARGS=...`."""
     parser.addoption("--million", action="store_true", help="growth up to 1,000,000 deltas; two minutes more")
-    parser.addoption("--publish", action="store_true", help="put the tables into bench/README.md")
+    parser.addoption("--publish", action="store_true", help="put the tables of bench/README.md into it")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,7 +6,6 @@ same run; ratios refer to the first column.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ ROUNDS: Final = (3, 200)
 
 @dataclass(slots=True)
 class Table:
-    """A table of README.md. Cells are text, or nanoseconds, which are shown with the ratio to the first cell of their
+    """A table of results. Cells are text, or nanoseconds, which are shown with the ratio to the first cell of their
     row. `corner` is the title of the row names."""
 
     title: str
@@ -47,15 +46,12 @@ def _shown(cells: dict[str, float | str], column: str) -> str:
 
 
 def published(page: str, tables: Iterable[Table]) -> str:
-    """Returns `page` with the tables filled in between `<!-- table: TITLE -->` and `<!-- end -->`. Raises `ValueError`
-    for a table without a place."""
+    """Returns `page` with its tables filled in, between `<!-- table: TITLE -->` and `<!-- end -->`. Tables that have no
+    such place are left out."""
     for table in tables:
-        begin = f"<!-- table: {table.title} -->\n"
-        place = re.compile(re.escape(begin) + ".*?(?=<!-- end -->)", re.DOTALL)
-        found = place.search(page)
-        if found is None:
-            raise ValueError(f"there is no place for the table {table.title!r}")
-        page = f"{page[: found.start()]}{begin}\n{table.text()}\n\n{page[found.end() :]}"
+        before, begin, after = page.partition(f"<!-- table: {table.title} -->\n")
+        if begin:
+            page = f"{before}{begin}\n{table.text()}\n\n{after[after.index('<!-- end -->') :]}"
     return page
 
 

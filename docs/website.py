@@ -5,8 +5,7 @@
 2. The navigation is the index, `docs/README.md`: its headings are tabs and sections, the links below them are pages.
    A page that the index does not list is at its folder's link, or else joins the other pages of its folder. Decision
    records are not in the navigation; one page lists them.
-3. A drawing in Mermaid is shown as the picture that `docs/drawn.py` made of it, so no page loads a script for it.
-4. `llms.txt` lists all pages for programs (https://llmstxt.org), and the Markdown of each page is beside its HTML as
+3. `llms.txt` lists all pages for programs (https://llmstxt.org), and the Markdown of each page is beside its HTML as
    `index.html` with the suffix `.md`.
 
 A link that leads nowhere ends the build.
@@ -26,15 +25,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from docs.drawn import picture
-
 ROOT: Final = Path(__file__).resolve().parent.parent
 BUILD: Final = ROOT / "build" / "docs"
 SOURCE: Final = "https://github.com/toolwire/toolwire"
 INDEX: Final = "docs/README.md"
-HOME: Final = "docs/index.md"
+HOME: Final = "README.md"
 DECISIONS: Final = "docs/adr"
 OUTSIDE: Final[Mapping[str, str]] = {
+    HOME: "index.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
     "SECURITY.md": "project/security.md",
@@ -59,7 +57,6 @@ LINK: Final = re.compile(r"(?<=\]\()(?P<target>[^)\s]+)(?=\))")
 ENTRY: Final = re.compile(
     r"^(?P<level>#{2,3}) (?P<heading>.+)$|^- \[(?P<title>[^\]]+)\]\((?P<target>[^)\s]+)\)(?:: (?P<note>.+))?$", re.M
 )
-HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 
 Navigation = list[dict[str, "str | Navigation"]]
@@ -96,19 +93,10 @@ def bent(path: str, text: str, places: Mapping[str, str]) -> str:
             return posixpath.relpath(file.removeprefix("docs/"), here or ".")
         return f"{SOURCE}/{'tree' if (ROOT / file).is_dir() else 'blob'}/main/{file}{hash_}{anchor}"
 
-    def drawing(mermaid: str, above: str) -> str:
-        file = picture(mermaid)
-        if not file.exists():
-            raise SiteError(f"{path}: a drawing was changed and has no picture; make it by `python -m docs.drawn`")
-        place = posixpath.relpath(file.relative_to(ROOT / "docs").as_posix(), here or ".")
-        return f"[![{HEADING.findall(above)[-1]}]({place})]({place})"
-
     def code(match: re.Match[str]) -> str:
         words = (match["info"] or "").split()
         if not words:
             return match[0]
-        if words[0] == "mermaid":
-            return drawing(match["text"], text[: match.start()])
         named = next((word.removeprefix("file=") for word in words if word.startswith("file=")), None)
         title = f' title="{named}"' if named else ""
         return f"{match['fence']}{words[0]}{title}\n{match['text']}{match['fence']}"
@@ -251,7 +239,10 @@ def _title(path: str) -> str:
 def _decisions(places: Mapping[str, str]) -> str:
     """The page that lists the decision records."""
     rows = [f"- [{_title(path)}]({path.rpartition('/')[2]})" for path in places if path.startswith(DECISIONS + "/")]
-    about = "Each record has one decision about the design: the reasons, the rejected alternatives, and the cost."
+    about = (
+        "Each record has one decision about the design: the reasons, the rejected alternatives, and the cost. A missing "
+        "number belongs to a record that a later one replaces; its text is in the history of the repository."
+    )
     return "\n".join(("# Decision records", "", about, "", *rows, ""))
 
 

@@ -74,12 +74,12 @@ class Forwarding(Middleware):
         AccessField("retry_wait_ms", "Time spent waiting between attempts."),
         AccessField(
             DROPPED,
-            "Items of opaque reasoning that were dropped: not sealed by this gateway for this key and route, or too large.",
+            "Items of sealed reasoning that were dropped: too large, or not sealed for this key and route.",
             CounterSpec("toolwire_reasoning_dropped_total", "Items of opaque reasoning that were dropped"),
         ),
         AccessField(
             LEFT_OUT,
-            "Frames and items of a server that were neither answer nor error, and were dropped.",
+            "Frames and items that were neither answer nor error, and were dropped.",
             CounterSpec(
                 "toolwire_left_out_total",
                 "Frames and items of servers that were neither answer nor error, and were dropped",
@@ -94,12 +94,12 @@ class Forwarding(Middleware):
         ),
         AccessField(
             NAMELESS,
-            "Calls from a server without a name, which were dropped.",
+            "A server's calls without a name, which were dropped.",
             CounterSpec("toolwire_nameless_calls_total", "Calls from servers without a name, which were dropped"),
         ),
         AccessField(
             "unconstrained",
-            "Attempts without constrained decoding, because the backend refused it.",
+            "Attempts without constrained decoding, which the backend refused.",
             CounterSpec(
                 "toolwire_unconstrained_total",
                 "Attempts without constrained decoding, because the server refused it",

@@ -1,6 +1,6 @@
 """The events of an answer, independent of protocols.
 
-Rules of this module (a change here needs a decision record, see docs/adr/0001 and 0023):
+Rules of this module (a change here needs a decision record, see docs/adr/0023):
 
 1. A stream is `Start (Open Delta* Close)* Finish`, or it ends early with `Fault`. Blocks have ids and may overlap;
    every opened block is closed before `Finish`. `Opaque` may stand anywhere between `Start` and the end

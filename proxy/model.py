@@ -1,7 +1,7 @@
 """The protocol-independent model: one request (`ModelRequest`) and one reply (`ModelReply`) for all protocols, formats,
 backends and middlewares.
 
-Rules of this module (a change here needs a decision record, see docs/adr/0001 and 0023):
+Rules of this module (a change here needs a decision record, see docs/adr/0023):
 
 1. Everything is immutable. The type checker and the tests enforce it, so it costs nothing at run time (docs/adr/0018).
    Use `replace` to change a value; an unchanged request is the same object: `exchange.request is exchange.received`.

@@ -1,4 +1,4 @@
-"""The transitions between the scanner's states as data, drawn by `docs/drawings.py`.
+"""The transitions between the scanner's states as data.
 
 The twins do not read this table. A test records the transitions of the Python twin over the texts of the property tests
 and requires exactly the rows of this table; the compiled twin must show the same state after every character.

@@ -16,6 +16,6 @@ servers (R26).
 | `mcp` | servers of the Model Context Protocol |
 | `joined` | several sources combined into one |
 
-The folder's tools are trusted code: they have the rights of the gateway's user (docs/explanation/security.md). The
+The folder's tools are trusted code: they have the rights of the gateway's user (docs/explanation/threat-model.md). The
 limits here contain mistakes of handlers that block, crash or return invalid values; they are not a sandbox.
 """

@@ -15,7 +15,7 @@ Rules of this module:
    the text before it. A text may itself continue an earlier one. A text is deleted with the last turn or text that
    needs it. The bounds count each turn in full, as it is read.
 
-Reasons and costs: docs/adr/0005.
+Reasons and costs: docs/adr/0034.
 """
 
 from __future__ import annotations

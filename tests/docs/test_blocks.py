@@ -21,7 +21,6 @@ import pytest
 import yaml
 from aiohttp.test_utils import TestClient, TestServer
 
-from docs.drawings import REGION
 from tests.cases import every
 from tests.docs.data import documents, faults
 from tests.docs.pages import FENCE, PAGES, ROOT, Block, blocks, pages_with, read, write_files
@@ -43,7 +42,6 @@ KINDS: Final = {
     "toml": {"file", ""},
     "js": {"file"},
     "nginx": {""},
-    "mermaid": {""},
 }
 """The languages, and what a block in one may be for; `""` is to be read."""
 
@@ -265,12 +263,6 @@ def test_nginx_blocks_are_closed(page: Path, block: Block) -> None:
     code = re.sub(r"#.*", "", block.text)
     assert code.count("{") == code.count("}")
     assert all(re.search(r"[;{}]$", line.rstrip()) for line in code.splitlines() if line.strip())
-
-
-@pytest.mark.parametrize(("page", "block"), _of("mermaid"))
-def test_drawings_are_generated(page: Path, block: Block) -> None:
-    """So `tests/unit/test_drawings.py` holds them against the code, and the site has them as pictures."""
-    assert any(block.text in region[0] for region in REGION.finditer(read(page)))
 
 
 @every(("page", "block"), _of("text", "output"))

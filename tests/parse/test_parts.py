@@ -1,4 +1,4 @@
-"""The parts of the scanner (docs/adr/0028): what they may know, and the laws of those that both scanners use."""
+"""The parts of the scanner (docs/adr/0065): what they may know, and the laws of those that both scanners use."""
 
 from __future__ import annotations
 

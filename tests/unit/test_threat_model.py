@@ -1,4 +1,4 @@
-"""The threat model names tests that exist, and every limit of the configuration."""
+"""The threat model names tests that exist; every limit of the configuration says what happens beyond it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from toolwire.config import LimitsConfig
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "explanation" / "threat-model.md").read_text("utf-8")
 NAMED = sorted(set(re.findall(r"`(tests/[^`]*)`", PAGE)))
-ROWS = re.findall(r"^- \*\*(.+)\*\*: (.+)$", PAGE.partition("## Threats")[2].partition("## Limits")[0], re.MULTILINE)
+ROWS = re.findall(
+    r"^- \*\*(.+)\*\*: (.+)$", PAGE.partition("## Threats")[2].partition("## Out of scope")[0], re.MULTILINE
+)
 
 
 def exists(named: str) -> bool:

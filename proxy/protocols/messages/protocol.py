@@ -6,7 +6,7 @@ state machine from a module beside this one, usable without the server (R4.6).
 `blocks.py` converts content blocks; `request.py` reads requests, `request_writer.py` writes them; `reply.py` reads and
 writes whole answers and holds what whole and streamed answers share; `reader.py` reads streams, `writer.py` writes
 them, with `block_streams.py` for their blocks; `errors.py` errors; `ids.py` ids and signatures. Their docstrings list
-what the protocol cannot express; docs/adr/0030 explains the mapping.
+what the protocol cannot express; reasons: docs/adr/0030.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""aiohttp client sessions for the gateway's own queries and for WebSockets (docs/adr/0064). Answers to clients use
+"""aiohttp client sessions for the gateway's own queries and for WebSockets (docs/adr/0007). Answers to clients use
 `wire_client`.
 
 Every request opens a new connection: aiohttp would take data that arrives on an idle connection for the beginning of

@@ -1,24 +1,21 @@
-"""The drawings of `docs/explanation/how-it-works.md` show what is: a request takes the steps that are drawn, and comes
-to no room without one."""
+"""`docs/explanation/how-it-works.md` has the path of a request: it takes the steps of the list, and comes to no room
+without one."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from types import FrameType
 from typing import Any
 
 import orjson
 import pytest
 
-from docs import drawings
-from docs.drawings import DRAWN, Step, way
-from tests.cases import every
+from docs.request_path import as_list, parts, rewritten
 from tests.e2e.conftest import USER, function
 from tests.e2e.edge import Start, head, starting
 from tests.options import IDLE
 from tests.unit.test_imports import name_of_room
-from toolwire.scan.transitions import TRANSITIONS
 from toolwire.testing import Say, Upstream
 
 NO_STEP = {f"toolwire.middlewares.{name}" for name in ("conversation", *IDLE)}
@@ -31,7 +28,7 @@ EVERYWHERE = {
         *("scan", "repair", "known", "formats", "prompting", "scanner", "upstream"),
     )
 }
-"""Rooms that others use on the way, and that stand in no drawing."""
+"""Rooms that others use on the way, and that are not in the list."""
 
 
 @pytest.fixture
@@ -66,9 +63,9 @@ async def visited(start: Start) -> list[str]:
     return found
 
 
-async def test_a_request_takes_the_steps_that_are_drawn(start: Start) -> None:
+async def test_a_request_takes_the_steps_of_the_list(start: Start) -> None:
     seen = await visited(start)
-    steps = [step.module for part in way().values() for step in part]
+    steps = [step.module for part in parts().values() for step in part]
     assert set(steps) - set(seen) == NO_STEP
     rest = iter(seen)
     assert [step for step in steps if step not in NO_STEP and step not in rest] == []
@@ -76,26 +73,8 @@ async def test_a_request_takes_the_steps_that_are_drawn(start: Start) -> None:
     assert rooms <= EVERYWHERE
 
 
-def test_an_arrow_is_solid_only_where_a_module_imports_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = (
-        Step("toolwire.pipeline.sending.stream_sender", "a"),
-        Step("toolwire.pipeline.paths.stream_paths", "b"),
-        Step("toolwire.server.dispatch", "c"),
-    )
-    monkeypatch.setattr(drawings, "way", lambda: {"part": steps})
-    assert "s1 --> s2\n    s2 -.-> s3\n" in drawings.request_way()
-
-
-def test_the_words_of_the_states_can_be_drawn() -> None:
-    """A label of a state diagram ends at a colon or a semicolon."""
-    assert [row.on for row in TRANSITIONS if set(row.on) & set(":;")] == []
-
-
-@every("draw", DRAWN.values())
-def test_a_page_gets_its_drawing_and_keeps_the_rest(draw: Callable[[], str]) -> None:
-    name = next(name for name, known in DRAWN.items() if known is draw)
-    page = f"before\n<!-- drawn: {name} -->\nold\n<!-- end of drawing -->\nbehind\n"
-    once = drawings.redrawn(page)
-    assert once == f"before\n<!-- drawn: {name} -->\n{draw()}<!-- end of drawing -->\nbehind\n"
-    assert drawings.redrawn(once) == once
-    assert drawings.redrawn(page.replace("old\n", "")) == once
+def test_a_page_gets_the_path_and_keeps_the_rest() -> None:
+    page = "before\n<!-- the path of a request -->\nold\n<!-- end of the path -->\nbehind\n"
+    once = rewritten(page)
+    assert once == f"before\n<!-- the path of a request -->\n{as_list()}<!-- end of the path -->\nbehind\n"
+    assert rewritten(once) == once
