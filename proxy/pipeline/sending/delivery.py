@@ -348,11 +348,9 @@ class Delivery:
         record.ended_by(error)
         if (failed := request.get(EXCHANGE)) is not None:
             failed.failure = error
+        error.__traceback__ = None  # refers to this frame, and to others that keep the error: reference cycles
         await _leave(request, share)
-        try:
-            answer = shown or error_response(error, self._protocol, ident)
-        finally:
-            del error  # its traceback refers to this frame: a reference cycle
+        answer = shown or error_response(error, self._protocol, ident)
         if response is not None:
             move_head(response, answer)
         return answer

@@ -127,8 +127,8 @@ class StreamSender:
             if not reading.done():
                 reading.cancel()
                 await asyncio.wait({reading})
-            if not reading.cancelled():
-                reading.exception()  # marks the exception as seen: the answer has already ended
+            if not reading.cancelled() and isinstance(failed := reading.exception(), GatewayError):
+                failed.__traceback__ = None  # its frames keep the error: a reference cycle
             self._path.close()
 
     # --- the reading task -------------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ class StreamSender:
         await self._commit()
 
     def _note(self, error: GatewayError) -> None:
-        self._exchange.failure = error
+        self._exchange.failure = error.with_traceback(None)  # its frames keep the exchange
         self._exchange.record.ended_by(error)
 
     async def _commit(self) -> None:
