@@ -257,7 +257,7 @@ class StreamSender:
         if path.works:
             await self._work_off()
         if not path.over:
-            error = self._stopped or reading.exception()
+            error = self._stopped or _error_of(reading)
             if error is not None and not isinstance(error, GatewayError):
                 raise error
             self._buffer(path.finish(error))
@@ -354,6 +354,12 @@ class StreamSender:
         options = self._exchange.route.options.responses
         as_comment = options.keepalive == "event" and time.monotonic() - self._monitor.last < options.event_s
         await self._reply.write(KEEPALIVE if as_comment else self._path.keepalive())
+
+
+def _error_of(reading: asyncio.Task[None]) -> BaseException | None:
+    """Returns the exception of a task that has ended. A cancellation that the sender did not ask for is an error: a
+    middleware waited for a task of its own that was cancelled."""
+    return RuntimeError("reading the answer was cancelled") if reading.cancelled() else reading.exception()
 
 
 def _visible(error: Exception, exchange: Exchange) -> GatewayError:
