@@ -177,8 +177,9 @@ async def test_the_proxies_of_the_environment_do_not_count(monkeypatch: pytest.M
 
 def test_a_header_of_the_configuration_takes_the_place_of_the_gateways() -> None:
     from toolwire.extras.mcp.addresses import http_client
+    from toolwire.extras.mcp.frames import HostSettings
 
-    sent = http_client({"user-agent": "mine/1", "X-Key": "a"}, trust_env=False).headers
+    sent = http_client(HostSettings(headers={"user-agent": "mine/1", "X-Key": "a"})).headers
     assert sent.get_list("User-Agent") == ["mine/1"]
     assert sent["x-key"] == "a"
 

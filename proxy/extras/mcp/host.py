@@ -181,7 +181,7 @@ class ServerConnection:
                     settings.argv, settings.env, log=self._log, log_left_out=self._log_left_out, broken=self._break
                 )
             else:
-                http = await stack.enter_async_context(http_client(settings.headers, trust_env=settings.trust_env))
+                http = await stack.enter_async_context(http_client(settings))
                 transport = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
             client = Client(
                 filtered_streams(transport, self._sieve),

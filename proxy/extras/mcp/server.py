@@ -65,9 +65,12 @@ class Listing:
 
 
 class McpServer:
-    """A `ToolSource` over one server. `listing` and `tools` are replaced as a whole when the server's list changes."""
+    """A `ToolSource` over one server. `listing` and `tools` are replaced as a whole when the server's list changes.
+    `permitted`: see `HostSettings`."""
 
-    def __init__(self, config: McpServerConfig, on_oversize: OnOversize = "cut") -> None:
+    def __init__(
+        self, config: McpServerConfig, on_oversize: OnOversize = "cut", permitted: tuple[str, ...] = ()
+    ) -> None:
         self.config = config
         self.name = config.name
         self.state: State = "stopped"
@@ -84,6 +87,7 @@ class McpServer:
         """Called after `listing` has changed."""
         self.tools = Tools(ToolSet(), partial(self._run, self.listing))
         self._on_oversize: OnOversize = on_oversize
+        self._permitted = permitted
         self._host: HostProcess | None = None
         self._slots = asyncio.Semaphore(config.concurrent)
         self._keeping: asyncio.Task[None] | None = None
@@ -246,6 +250,7 @@ class McpServer:
             allow=config.allow,
             deny=config.deny,
             trust_env=config.trust_env,
+            permitted=self._permitted,
             handshake=handshake,
             secrets=secrets_of(config),
             max_result_chars=config.max_result_chars,
