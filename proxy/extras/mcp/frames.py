@@ -11,6 +11,7 @@
 | `ready` | the server has answered: `server`, `version`, `protocol` |
 | `tools` | its allowed tools, as MCP lists them; `left_out`: `name` and `why` of tools that cannot be used |
 | `result` with `parts`, `failed` | the result of the call of this number; every call gets one, also a cancelled one |
+| `result` with `forgotten` too | the server has forgotten the session, so it did not run the call; `lost` follows |
 | `log` | a line of the server's standard error |
 | `lost` | why the connection has failed; always the last frame |
 """
