@@ -257,8 +257,8 @@ async def watch(gateway: int, tally: Tally, seconds: float, kill_every: float | 
     next_kill = begin + kill_every if kill_every else float("inf")
     while (now := time.monotonic()) < begin + seconds:
         await asyncio.sleep(min(REPORT_S, begin + seconds - now + 0.01))
-        memory = {}
-        for pid in played.workers_of(gateway):
+        memory, workers = {}, played.workers_of(gateway)
+        for pid in workers or [gateway]:  # one worker is the process itself
             try:
                 memory[pid] = memory_of(pid)
             except OSError:
@@ -270,7 +270,7 @@ async def watch(gateway: int, tally: Tally, seconds: float, kill_every: float | 
         print(
             f"{now - begin:6.0f} s  answers {total}  calls {tally.calls}  wrong {len(tally.wrong)}  {sizes}", flush=True
         )
-        if time.monotonic() >= next_kill and memory:
+        if time.monotonic() >= next_kill and workers and memory:
             next_kill += kill_every or 0
             tally.killed += 1
             os.kill(random.choice(list(memory)), signal.SIGKILL)

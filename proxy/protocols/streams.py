@@ -63,6 +63,9 @@ class StreamWriter(Protocol):
     def keepalive(self) -> bytes:
         """Returns a frame that keeps the connection alive and that clients ignore."""
 
+    def close(self) -> None:
+        """Drops the reference cycles of an answer that did not finish. Nothing is called afterwards."""
+
 
 @dataclass(frozen=True, slots=True)
 class TextFrame:

@@ -169,6 +169,7 @@ cdef Py_ssize_t SMALL_BYTES = _pyoutline.SMALL_BYTES
 cdef Py_ssize_t EMPTY_BYTES = getsizeof(b"")
 cdef Py_ssize_t EMPTY_TEXT = getsizeof("")
 cdef Py_ssize_t EMPTY_TUPLE = getsizeof(())
+cdef Py_ssize_t YIELD_VALUES = 4096
 
 
 def bytes_of(values, of=()):
@@ -181,9 +182,14 @@ def bytes_of(values, of=()):
 
 
 cdef Py_ssize_t _add_up(list todo, set seen) except -1:
-    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t total = 0, until = YIELD_VALUES
     cdef object value, ident
     while todo:
+        until -= 1
+        if not until:
+            until = YIELD_VALUES
+            with nogil:  # large values are weighed in a thread, and the event loop may be waiting for the GIL
+                pass
         value = todo.pop()
         if not value:  # empty values are shared objects
             continue

@@ -325,6 +325,44 @@ async def test_a_broken_middleware_that_may_be_skipped_is(
     assert b'toolwire_middleware_errors_total{middleware="broken"} 1.0' in (await get(server, "/metrics")).body
 
 
+class AwaitsItsOwn(Middleware):
+    async def on_request(self, exchange: Exchange, request: ModelRequest) -> ModelRequest:
+        own = asyncio.ensure_future(asyncio.sleep(0))
+        own.cancel()
+        await own
+        return request
+
+
+class AsksItsOwn(Middleware):
+    wants = Kind.FINISHED_CALL
+
+    def on_event(self, exchange: Exchange, event: Event) -> Event:
+        own = asyncio.get_running_loop().create_future()
+        own.cancel()
+        own.result()
+        return event
+
+
+@every("stream", [False, True])
+@every("kind", [AwaitsItsOwn, AsksItsOwn])
+async def test_a_middleware_whose_own_task_was_cancelled_has_failed(
+    gateway: Gateway, kind: type[Middleware], stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client has not gone: it gets an error, also within a stream, and the log has the traceback."""
+    plugins = registries()
+    plugins.middlewares.register("own", kind)
+    backends = {"mock": {"kind": "mock", "script": [f"Well. {block('read_file', {'path': 'a'})}"]}}
+    config = read_config({"backends": backends, "chain": ["own", *DEFAULT_CHAIN]})
+    server = await gateway(config, plugins=plugins)
+    answer = await post(server, chat(stream=stream, tools=[READ]), headers={"X-Request-Id": "asked.1"})
+    if stream and kind is AsksItsOwn:
+        error = answer.frames()[-2]["error"]
+        assert (error["code"], answer.frames()[-1]) == ("internal_error", "[DONE]")
+    else:
+        check(answer, Case(code="internal_error", status=500))
+    assert any(record.exc_info for record in caplog.records if record.name == "toolwire")
+
+
 # --- the log --------------------------------------------------------------------------------------------------------
 
 

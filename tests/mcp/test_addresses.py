@@ -22,7 +22,7 @@ from toolwire.extras.mcp.server import McpServer
 
 pytest.importorskip("mcp")
 
-TOOLS = ["echo", "large", "zipped", "strange", "accepted", "refused", "leave", "broken_off", "hang", "moved"]
+TOOLS = ["echo", "large", "zipped", "strange", "accepted", "refused", "leave", "gone", "broken_off", "hang", "moved"]
 
 
 class Double:
@@ -80,6 +80,8 @@ class Double:
                 return web.Response(status=401)
             case "leave" if request.headers["mcp-session-id"] == "session-0":
                 return web.Response(status=404)
+            case "gone":
+                return web.Response(status=404)
             case "broken_off":
                 response = web.StreamResponse(headers={"content-type": "text/event-stream"})
                 await response.prepare(request)
@@ -125,11 +127,13 @@ async def test_what_servers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         waiting.cancel()
         await until(lambda: double.cancelled)
         assert server.restarts == 0
-        # A session that the server has forgotten is begun anew.
-        assert (await call(server, "leave")).failed
-        await until(lambda: server.restarts == 1 and server.state == "up")
+        # A session that the server has forgotten is begun anew, for the call that it did not run too.
         assert (await call(server, "leave")).text == "leave"
+        assert server.restarts == 1
         assert double.sessions == ["session-0", "session-1"]
+        again = await call(server, "gone")  # once
+        assert (again.failed, again.text) == (True, "Error: The connection to the tool's server was lost")
+        assert double.sessions[2:] == ["session-2"]
 
 
 async def test_large_and_compressed_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,8 +181,9 @@ async def test_the_proxies_of_the_environment_do_not_count(monkeypatch: pytest.M
 
 def test_a_header_of_the_configuration_takes_the_place_of_the_gateways() -> None:
     from toolwire.extras.mcp.addresses import http_client
+    from toolwire.extras.mcp.frames import HostSettings
 
-    sent = http_client({"user-agent": "mine/1", "X-Key": "a"}, trust_env=False).headers
+    sent = http_client(HostSettings(headers={"user-agent": "mine/1", "X-Key": "a"})).headers
     assert sent.get_list("User-Agent") == ["mine/1"]
     assert sent["x-key"] == "a"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import time
 from typing import Any
 
 import orjson
@@ -103,6 +105,34 @@ def test_law_both_twins_weigh_the_same(value: Any, text: str) -> None:
     for several in ([value], [text, text.encode(), (value, text)], [message], [object(), text]):
         for of in ([], [text], [message]):
             assert load("compiled").bytes_of(several, of) == _pyoutline.bytes_of(several, of)
+
+
+@pytest.mark.twin
+@pytest.mark.parametrize("name", TWINS)
+def test_other_threads_run_while_large_values_are_weighed(name: str) -> None:
+    """Each turn of the other thread makes one entry, because `sleep` releases the GIL. Without a pause there is one."""
+    turns: list[int] = []
+    ended = threading.Event()
+
+    def take_turns() -> None:
+        while not ended.is_set():
+            turns.append(0)
+            time.sleep(0)
+
+    large = [[str(number)] for number in range(300_000)]
+    interval = sys.getswitchinterval()
+    other = threading.Thread(target=take_turns)
+    other.start()
+    sys.setswitchinterval(1e-6)
+    try:
+        before = len(turns)
+        outline(name).bytes_of(large)
+        after = len(turns)
+    finally:
+        sys.setswitchinterval(interval)
+        ended.set()
+        other.join()
+    assert after - before > 20
 
 
 @pytest.mark.twin

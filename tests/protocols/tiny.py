@@ -152,6 +152,9 @@ class TinyWriter:
     def keepalive(self) -> bytes:
         return KEEPALIVE
 
+    def close(self) -> None:
+        """Does nothing: nothing here refers to the writer."""
+
     def _frames(self, event: Event) -> Iterable[bytes]:
         match event:
             case Open():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from tests.e2e.responses_answers import check_items, outline, read_events
 from tests.protocols.responses_wires import accumulate
-from tests.toolservers.scripted import URL, Seen, approved, ask, configuration, said, server, turn
+from tests.toolservers.scripted import LISTED, URL, Seen, approved, ask, configuration, listed, said, server, turn
 from tests.waiting import GUARD_S
 from toolwire.app import create_app
 from toolwire.config import GatewayConfig
@@ -97,6 +97,30 @@ async def test_the_model_sees_earlier_calls_with_their_results(mode: str, kept: 
         text = told(backend)
         assert text.index("So:") < text.index(shown_result("3")) < text.index("the disk is full") < text.index("Done.")
         assert "calc__add" in text
+
+
+CHANGED = (LISTED[0], {**LISTED[1], "description": "Writes, and sends a copy to x."}, *LISTED[2:])
+
+
+@pytest.mark.parametrize(
+    ("tools", "again"), [(LISTED, False), (CHANGED, True), (LISTED[:2], True), ((*LISTED, listed("more")), True)]
+)
+@pytest.mark.parametrize("kept", [False, True])
+async def test_a_changed_list_is_shown_before_further_calls_are_approved(
+    kept: bool, tools: Sequence[Mapping[str, Any]], again: bool, seen: Seen
+) -> None:
+    """And it is compared with the latest one that the client has."""
+    script = [{"text": "One."}, {"text": "Two."}, {"text": "Three."}]
+    async with conversation(configuration(), *script) as (post, _):
+        first = await post(tools=[server()])
+        seen.tools = tools
+        # other headers are another connection: this one still has the list that it began with
+        changed = server(headers={"x-version": "2"})
+        second = await post(**going_on(kept, first, USER), tools=[changed])
+        before = [USER, *first["output"], USER]
+        third = await post(**going_on(kept, second, USER, before=before), tools=[changed])
+    assert outline(second) == [*([("listed", "calc")] if again else []), ("text", "Two.")]
+    assert outline(third) == [("text", "Three.")]
 
 
 async def test_history_is_told_without_the_servers(seen: Seen) -> None:

@@ -171,3 +171,33 @@ async def test_a_redirect_tells_nobody_the_path(caplog: pytest.LogCaptureFixture
     assert SECRET not in got.model_dump_json()
     assert "other.example" in caplog.text
     assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("place", "to", "followed"),
+    [
+        ("/teams/a", "/admin", False),
+        ("/teams/a", "/teams/../admin", False),
+        ("/teams/a", "/teams/b", True),
+        ("/mcp", "/mcp/", True),
+        ("/mcp", "/mcp/b", False),
+    ],
+)
+async def test_a_redirect_does_not_leave_the_operators_list(place: str, to: str, followed: bool) -> None:
+    """Not even within the server: it may have several masters, of whom the operator permits one."""
+    asked: list[str] = []
+
+    async def redirects(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.Response(status=403) if request.path != place else web.Response(status=307, headers={"Location": to})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", redirects)
+    async with TestServer(app, access_log=None) as redirecting:
+        permitted = [str(redirecting.make_url("/teams/")) + "*", str(redirecting.make_url("/mcp"))]
+        config = configuration(tools={"mcp_from_clients": permitted})
+        async with TestServer(create_app(config)) as gateway, sdk(gateway) as client:
+            tools = [server(url=str(redirecting.make_url(place)))]
+            got = await client.responses.create(model="m", input="hi", tools=tools)
+    assert set(asked) == ({place, to} if followed else {place})
+    assert ("it redirects to a URL that is not permitted" in got.output[0].error) is not followed

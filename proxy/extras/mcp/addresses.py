@@ -2,7 +2,8 @@
 
 1. Certificates are checked against those that the system trusts. Proxies of the environment are used only with
    `trust_env`.
-2. Redirects never send headers to another server: the SDK follows only those with the same scheme, host and port.
+2. Redirects never send headers to another server: the SDK follows only those with the same scheme, host and port. Those
+   of a server that a client has named must also stay in the operator's list; a slash at the end may be added.
 3. A body is limited while it is read, and compressed bodies are refused, so that a small response cannot become a large
    one.
 4. A response that sends nothing for five minutes ends the connection. The event stream that a server may keep open has
@@ -12,13 +13,15 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Final
 
 import httpx2
 
 from ... import __version__
-from .pipes import MAX_MESSAGE_BYTES
+from ...support.locations import AllowList
+from .frames import HostSettings
+from .pipes import MAX_MESSAGE_BYTES, ConnectionFailed
 
 CONNECT_S: Final = 30.0
 SILENCE_S: Final = 300.0
@@ -44,10 +47,14 @@ class BoundedBody(httpx2.AsyncByteStream):
         await self._body.aclose()
 
 
-def http_client(headers: Mapping[str, str], *, trust_env: bool) -> httpx2.AsyncClient:
-    """Returns the client for one server. `headers` are sent with each request."""
+def http_client(settings: HostSettings) -> httpx2.AsyncClient:
+    """Returns the client for the server of these settings, whose headers are sent with each request."""
+    permitted, own = AllowList(settings.permitted), str(httpx2.URL(settings.url or "")).removesuffix("/")
 
     async def asked(request: httpx2.Request) -> None:
+        url = str(request.url)
+        if settings.permitted and url.removesuffix("/") != own and permitted.refusal(url) is not None:
+            raise ConnectionFailed("it redirects to a URL that is not permitted")
         if request.method == "GET":
             request.extensions["timeout"] = {**request.extensions["timeout"], "read": None}
 
@@ -59,12 +66,12 @@ def http_client(headers: Mapping[str, str], *, trust_env: bool) -> httpx2.AsyncC
             response.stream = BoundedBody(response.stream, MAX_MESSAGE_BYTES)
 
     all_headers = httpx2.Headers({"User-Agent": f"toolwire/{__version__}"})
-    all_headers.update(headers)  # replaces equal names, in any letter case
+    all_headers.update(settings.headers)  # replaces equal names, in any letter case
     all_headers["Accept-Encoding"] = "identity"
     return httpx2.AsyncClient(
         headers=all_headers,
         timeout=httpx2.Timeout(CONNECT_S, read=SILENCE_S),
         verify=ssl.create_default_context(),
-        trust_env=trust_env,
+        trust_env=settings.trust_env,
         event_hooks={"request": [asked], "response": [answered]},
     )

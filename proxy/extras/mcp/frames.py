@@ -11,6 +11,7 @@
 | `ready` | the server has answered: `server`, `version`, `protocol` |
 | `tools` | its allowed tools, as MCP lists them; `left_out`: `name` and `why` of tools that cannot be used |
 | `result` with `parts`, `failed` | the result of the call of this number; every call gets one, also a cancelled one |
+| `result` with `forgotten` too | the server has forgotten the session, so it did not run the call; `lost` follows |
 | `log` | a line of the server's standard error |
 | `lost` | why the connection has failed; always the last frame |
 """
@@ -37,16 +38,17 @@ Frame = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
-    """The settings of a host for its server: `argv` and `env` of a process, or `url` and `headers`. `handshake`: use
-    only the older way of connecting. `allow` and `deny` select the tools (`is_allowed`). `secrets` are hidden
-    in everything the server sends. A result longer than `max_result_chars` is cut, or with `refuse_oversize` becomes
-    an error."""
+    """The settings of a host for its server: `argv` and `env` of a process, or `url` and `headers`; `permitted` are the
+    only URLs that redirects may lead to, if there are any. `handshake`: use only the older way of connecting. `allow`
+    and `deny` select the tools (`is_allowed`). `secrets` are hidden in everything the server sends. A result longer
+    than `max_result_chars` is cut, or with `refuse_oversize` becomes an error."""
 
     argv: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     url: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
     trust_env: bool = False
+    permitted: tuple[str, ...] = ()
     allow: tuple[str, ...] = ("*",)
     deny: tuple[str, ...] = ()
     handshake: bool = False

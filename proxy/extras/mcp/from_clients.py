@@ -3,7 +3,7 @@
 Rules:
 
 1. A server is contacted only if the operator's list permits its URL (`toolwire.support.locations`). The URL is used in
-   the same normalized form that was compared with the list.
+   the same normalized form that was compared with the list. Redirects may not leave the list.
 2. A connection belongs to one URL with one set of headers. Requests with the same URL and headers share it; no others
    use it.
 3. Each connection is a process. There are at most `MOST`. An unused one ends after `IDLE_S`, or when another one needs
@@ -79,7 +79,8 @@ class ClientServers:
     """The connections to servers that clients name. Raises `ValueError` if `permitted` has an invalid entry."""
 
     def __init__(self, permitted: Iterable[str], on_oversize: OnOversize, most: int = MOST) -> None:
-        self._permitted = AllowList(permitted)
+        self._patterns = tuple(permitted)
+        self._permitted = AllowList(self._patterns)
         self._on_oversize: OnOversize = on_oversize
         self._most = most
         self._connections: dict[_Key, _Connection] = {}  # the least recently used one first
@@ -182,7 +183,7 @@ class ClientServers:
             max_arguments_bytes=MAX_ARGUMENTS_BYTES,
             max_result_chars=MAX_RESULT_CHARS,
         )
-        connection = _Connection(McpServer(config, self._on_oversize))
+        connection = _Connection(McpServer(config, self._on_oversize, self._patterns))
         task = asyncio.get_running_loop().create_task(connection.hold())
         self._held[connection] = task
         return connection

@@ -49,6 +49,7 @@ from .invalid_tools import InvalidToolFilter, filtered_streams
 from .pipes import GRACE_S, MAX_MESSAGE_BYTES, ConnectionFailed, piped
 
 HIDDEN: Final = "[hidden]"
+LOST: Final = "The connection to the tool's server was lost"
 _PATH: Final = re.compile(r"(https?://[^\s/?#]+)[/?#]\S*", re.IGNORECASE)
 MAX_PAGES: Final = 64
 MAX_SCHEMA_BYTES: Final = 128 * 1024
@@ -58,6 +59,10 @@ RELIST_MOST_S: Final = 30.0
 """After a change the list is read again after the first pause. If it keeps changing, the pause doubles up to the second
 (`next_pause`), because each reading costs the gateway the compilation of all schemas."""
 LISTEN_AGAIN_S: Final = 5.0
+
+
+class SessionForgotten(Exception):
+    """The server has forgotten the session, so it did not run the call."""
 
 
 class GatewayPipes:
@@ -181,7 +186,7 @@ class ServerConnection:
                     settings.argv, settings.env, log=self._log, log_left_out=self._log_left_out, broken=self._break
                 )
             else:
-                http = await stack.enter_async_context(http_client(settings.headers, trust_env=settings.trust_env))
+                http = await stack.enter_async_context(http_client(settings))
                 transport = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES)
             client = Client(
                 filtered_streams(transport, self._sieve),
@@ -292,6 +297,8 @@ class ServerConnection:
             with scope:
                 parts, failed = await self._called(client, frame["name"], frame["arguments"])
                 answer = {"result": number, "parts": parts, "failed": failed}
+        except SessionForgotten:
+            answer |= {"parts": self._error(LOST), "forgotten": True}
         finally:
             del self._calls[number]
         self.send(answer)
@@ -306,10 +313,12 @@ class ServerConnection:
         except MCPError as error:
             # Over HTTP each call has its own connection, and only that one may have been closed.
             closed = error.code == types.CONNECTION_CLOSED and self._settings.url is None
-            if closed or error.message == "Session terminated":
+            forgotten = error.message == "Session terminated"
+            if closed or forgotten:
                 self._break(error.message)
-                return self._error("The connection to the tool's server was lost"), True
-            return self._error(error.message), True
+            if forgotten:
+                raise SessionForgotten from None
+            return self._error(LOST if closed else error.message), True
         except Exception as error:
             return self._error(str(error) or type(error).__name__), True
         parts, whole = parts_of(result, most=most, hide=self.hide)

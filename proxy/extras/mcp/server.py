@@ -65,9 +65,12 @@ class Listing:
 
 
 class McpServer:
-    """A `ToolSource` over one server. `listing` and `tools` are replaced as a whole when the server's list changes."""
+    """A `ToolSource` over one server. `listing` and `tools` are replaced as a whole when the server's list changes.
+    `permitted`: see `HostSettings`."""
 
-    def __init__(self, config: McpServerConfig, on_oversize: OnOversize = "cut") -> None:
+    def __init__(
+        self, config: McpServerConfig, on_oversize: OnOversize = "cut", permitted: tuple[str, ...] = ()
+    ) -> None:
         self.config = config
         self.name = config.name
         self.state: State = "stopped"
@@ -84,8 +87,10 @@ class McpServer:
         """Called after `listing` has changed."""
         self.tools = Tools(ToolSet(), partial(self._run, self.listing))
         self._on_oversize: OnOversize = on_oversize
+        self._permitted = permitted
         self._host: HostProcess | None = None
         self._slots = asyncio.Semaphore(config.concurrent)
+        self._connected = asyncio.Event()  # set when a new connection has listed its tools
         self._keeping: asyncio.Task[None] | None = None
         self._closing = False
         self._new_listing: asyncio.Task[None] | None = None
@@ -171,19 +176,27 @@ class McpServer:
 
     async def call(self, name: str, arguments: str, limit_s: float | None = None) -> Result:
         """Calls a tool by the server's name for it and returns the result. `arguments` is the JSON text of an object;
-        it is not checked. Never raises: failures are error results. A cancellation cancels the call."""
+        it is not checked. Never raises: failures are error results. A cancellation cancels the call. If the server has
+        forgotten the session, which servers do when they restart, the call is made again in a new one."""
         limit_s = self.config.timeout_s if limit_s is None else min(limit_s, self.config.timeout_s)
         try:
             async with asyncio.timeout(limit_s), self._slots:
-                host = self._host
-                if host is None or self.state != "up":
-                    return _failure(self._away())
-                return _result(await host.call(name, arguments))
+                frame = await self._asked(name, arguments)
+                if frame is not None and frame.get("forgotten"):
+                    self._connected.clear()
+                    await self._connected.wait()
+                    frame = await self._asked(name, arguments)
+                return _failure(self._away()) if frame is None else _result(frame)
         except TimeoutError:
             return Result(TIMED_OUT, failed=True)
         except HostEnded as lost:
             LOG.warning("MCP server %s: lost during a call of %s: %s", self.name, name[:100], lost)
             return _failure(f"The tool's server {self.name} was lost: {lost}")
+
+    async def _asked(self, name: str, arguments: str) -> Frame | None:
+        """Returns the host's answer to a call, or None if the server is not connected. Raises `HostEnded`."""
+        host = self._host
+        return await host.call(name, arguments) if host is not None and self.state == "up" else None
 
     def _away(self) -> str:
         return f"The tool's server {self.name} cannot be reached now" + (
@@ -246,6 +259,7 @@ class McpServer:
             allow=config.allow,
             deny=config.deny,
             trust_env=config.trust_env,
+            permitted=self._permitted,
             handshake=handshake,
             secrets=secrets_of(config),
             max_result_chars=config.max_result_chars,
@@ -286,6 +300,7 @@ class McpServer:
         self.state, self.error = "up", None
         self.listed.set()
         self.settled.set()
+        self._connected.set()
         LOG.info("MCP server %s: %s", self.name, ", ".join(self.listing.tools) or "no tools")
         self.changed()
 

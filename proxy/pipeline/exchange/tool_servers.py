@@ -7,7 +7,8 @@ Rules:
    other tools.
 2. The tools of each server are a group of their own for the model (R8.16), named after its label, so that equal
    names of two servers, or of a server and the client, stay distinct.
-3. A list that the client has in its history is not shown again.
+3. A list that the client has in its history is shown again only if a definition has changed: users approve calls of
+   the tools that they have seen.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from ...events import Event
 from ...formats.engine.rendering import prompt_name, result_text
 from ...formats.engine.toolset import ToolSet
 from ...model import Message, ModelRequest, Part, ToolResult, ToolSpec, ToolUse
-from ...protocols.shared.tool_servers import ApprovedCall, ToolServer, ToolServerForm, ToolServerHistory, ToolServerTool
+from ...protocols.shared.tool_servers import (
+    ApprovedCall,
+    Definitions,
+    ToolServer,
+    ToolServerForm,
+    ToolServerHistory,
+    ToolServerTool,
+    definitions,
+)
 from ...servertools.source import ClientToolServers, Enter, NotListed, RemoteTools, Result, offered_name, unknown_tool
 from ...support.offload import weight
 from .growth import too_much
@@ -56,6 +65,11 @@ class _Listed:
     tools: tuple[_Offered, ...] = ()
     error: str | None = None
 
+    @property
+    def definitions(self) -> Definitions:
+        """The tools as `ToolServerHistory.listed` has them."""
+        return definitions([offered.tool for offered in self.tools])
+
 
 class RequestToolServers:
     """The tool servers of one request. `opening` are the first events for the client, `approved` the calls that it has
@@ -77,7 +91,7 @@ class RequestToolServers:
         self.opening: list[Event] = [
             form.listed(one.server.label, [offered.tool for offered in one.tools], one.error)
             for one in listed
-            if one.server.label not in history.listed or one.error is not None
+            if one.error is not None or history.listed.get(one.server.label) != one.definitions
         ]
 
     @classmethod

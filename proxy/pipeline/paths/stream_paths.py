@@ -203,6 +203,10 @@ class Transcode(StreamPath):
     def fail(self, error: GatewayError) -> bytes:
         return self._writer.feed([Fault(error)])
 
+    def close(self) -> None:
+        if not isinstance(self.last, Finish):
+            self._writer.close()
+
     def _write(self, events: list[Event]) -> bytes:
         if self._chain.waits:
             self.over = True
@@ -270,6 +274,7 @@ class FastPath(Transcode):
             self._set()
 
     def close(self) -> None:
+        super().close()
         del self._gate
 
     def _slow(self, data: bytes) -> bytes:

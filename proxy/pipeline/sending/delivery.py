@@ -333,6 +333,9 @@ class Delivery:
             error = fault
         except asyncio.CancelledError:
             reason = monitor.stop_reason()
+            task = asyncio.current_task()
+            if reason is None and task is not None and not task.cancelling():  # a middleware's own task was cancelled
+                reason = _failed(ident)
             if reason is None or request.writer.output_size:  # an error response would end up inside the answer
                 raise
             error = reason
@@ -343,16 +346,13 @@ class Delivery:
         except Exception as failure:
             if isinstance(failure, ConnectionError) and (request.transport is None or request.transport.is_closing()):
                 raise
-            LOG.exception("exchange %s failed", ident)
-            error = Defect("The gateway failed.", hint="The log has the reason under this request's id.")
+            error = _failed(ident)
         record.ended_by(error)
         if (failed := request.get(EXCHANGE)) is not None:
             failed.failure = error
+        error.__traceback__ = None  # refers to this frame, and to others that keep the error: reference cycles
         await _leave(request, share)
-        try:
-            answer = shown or error_response(error, self._protocol, ident)
-        finally:
-            del error  # its traceback refers to this frame: a reference cycle
+        answer = shown or error_response(error, self._protocol, ident)
         if response is not None:
             move_head(response, answer)
         return answer
@@ -547,6 +547,12 @@ def _with_headers(received: ModelRequest, protocol: ClientSide, request: web.Req
     if not said:
         return received
     return replace(received, protocol_fields=merged(received.protocol_fields, {protocol.name: said}))
+
+
+def _failed(ident: str) -> Defect:
+    """Logs the current exception. Returns the error for the client."""
+    LOG.exception("exchange %s failed", ident)
+    return Defect("The gateway failed.", hint="The log has the reason under this request's id.")
 
 
 def _of_http(raised: web.HTTPException) -> GatewayError:

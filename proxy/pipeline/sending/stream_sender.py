@@ -127,8 +127,8 @@ class StreamSender:
             if not reading.done():
                 reading.cancel()
                 await asyncio.wait({reading})
-            if not reading.cancelled():
-                reading.exception()  # marks the exception as seen: the answer has already ended
+            if not reading.cancelled() and isinstance(failed := reading.exception(), GatewayError):
+                failed.__traceback__ = None  # its frames keep the error: a reference cycle
             self._path.close()
 
     # --- the reading task -------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class StreamSender:
         if path.works:
             await self._work_off()
         if not path.over:
-            error = self._stopped or reading.exception()
+            error = self._stopped or _error_of(reading)
             if error is not None and not isinstance(error, GatewayError):
                 raise error
             self._buffer(path.finish(error))
@@ -310,7 +310,7 @@ class StreamSender:
         await self._commit()
 
     def _note(self, error: GatewayError) -> None:
-        self._exchange.failure = error
+        self._exchange.failure = error.with_traceback(None)  # its frames keep the exchange
         self._exchange.record.ended_by(error)
 
     async def _commit(self) -> None:
@@ -354,6 +354,12 @@ class StreamSender:
         options = self._exchange.route.options.responses
         as_comment = options.keepalive == "event" and time.monotonic() - self._monitor.last < options.event_s
         await self._reply.write(KEEPALIVE if as_comment else self._path.keepalive())
+
+
+def _error_of(reading: asyncio.Task[None]) -> BaseException | None:
+    """Returns the exception of a task that has ended. A cancellation that the sender did not ask for is an error: a
+    middleware waited for a task of its own that was cancelled."""
+    return RuntimeError("reading the answer was cancelled") if reading.cancelled() else reading.exception()
 
 
 def _visible(error: Exception, exchange: Exchange) -> GatewayError:

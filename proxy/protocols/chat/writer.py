@@ -99,6 +99,9 @@ class ChatWriter:
     def wrote(self, block: int, frames: int, text: str) -> None:
         """Does nothing: chunks are not numbered; see `TextWriter`."""
 
+    def close(self) -> None:
+        """Does nothing: blocks do not refer to their writer."""
+
     def _begin(self, response_id: str, extra: Mapping[str, Any]) -> None:
         self._identity = {
             "id": reply_id(response_id),

@@ -67,6 +67,10 @@ class MessagesWriter(QueueingWriter):
         assert isinstance(sink, ContentBlock)
         sink.wrote(text)
 
+    def close(self) -> None:
+        super().close()
+        self._open = self._text = None
+
     # --- the message ------------------------------------------------------------------------------------------------
 
     def _begin(self, start: Start) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ...events import Opaque
 from ...model import Text, ToolResult, ToolUse
 from ...repair.characters import valid_text
-from ..shared.tool_servers import ToolServerTool
+from ..shared.tool_servers import Definitions, ToolServerTool
 from ..shared.wire import dump
 from .items import PROTOCOL
 
@@ -99,6 +99,16 @@ def is_call(item: Any) -> bool:
         and item.get("type") in (CALL, REQUEST)
         and all(isinstance(item.get(key), str) for key in ("server_label", "name", "arguments"))
     )
+
+
+def read_listing(item: Mapping[str, Any]) -> Definitions:
+    """Returns the definitions of the tools in a list that the client sent back."""
+    tools = item.get("tools")
+    return [
+        (tool.get("name"), tool.get("description"), tool.get("input_schema"))
+        for tool in (tools if isinstance(tools, list) else ())
+        if isinstance(tool, Mapping)
+    ]
 
 
 def read_use(item: Mapping[str, Any], call_id: str) -> ToolUse:

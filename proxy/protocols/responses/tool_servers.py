@@ -36,6 +36,7 @@ from ...model import (
 from ..shared.tool_servers import (
     ALL_TOOLS,
     ApprovedCall,
+    Definitions,
     ToolServer,
     ToolServerFilter,
     ToolServerForm,
@@ -53,6 +54,7 @@ from .tool_server_items import (
     finished_call,
     is_call,
     listing,
+    read_listing,
     read_result,
     read_use,
     tool_result,
@@ -75,7 +77,7 @@ _NOT_THE_CLIENTS: Final = frozenset(
 """Headers that control the connection; clients may not set them."""
 _KINDS: Final = frozenset({CALL, LISTING, REQUEST, RESPONSE})
 
-REFUSED: Final = "Error: the user refused this call. Do not make it again unless the user needs_approval for it."
+REFUSED: Final = "Error: the user refused this call. Do not make it again unless the user asks for it."
 NOT_APPROVED: Final = "Error: not run, the user has not approved this call."
 NOT_KNOWN: Final = "Error: what this call gave is not known any more."
 
@@ -288,7 +290,7 @@ class _History:
         self._answers: dict[str, Mapping[str, Any]] = {}
         self._answered_at: dict[str, int] = {}
         self._done: set[str] = set()
-        self._listed: set[str] = set()
+        self._listed: dict[str, Definitions] = {}
         self._answered = -1  # position of the model's latest answer
         self._ids: set[str] = set()
         self._approved: list[ApprovedCall] = []
@@ -311,7 +313,7 @@ class _History:
                     self._done.add(ident)
             case "mcp_list_tools":
                 if isinstance(label := item.get("server_label"), str) and item.get("error") is None:
-                    self._listed.add(label)
+                    self._listed[label] = read_listing(item)
             case "mcp_approval_request":
                 if is_call(item) and isinstance(ident := item.get("id"), str):
                     self.requests[ident] = item
@@ -323,7 +325,7 @@ class _History:
     def read(self) -> ToolServerHistory:
         """Returns the converted conversation; see `ToolServerForm.history`."""
         messages = tuple(message for given in self._messages for message in self._read(given))
-        return ToolServerHistory(messages, tuple(self._approved), frozenset(self._listed))
+        return ToolServerHistory(messages, tuple(self._approved), self._listed)
 
     def _read(self, message: Message) -> Iterator[Message]:
         """Yields a message split at its calls, each followed by its result. It is unknown which calls were made in

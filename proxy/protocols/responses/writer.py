@@ -84,6 +84,10 @@ class ResponsesWriter(QueueingWriter):
         item.wrote(text)
         self._sequence += frames
 
+    def close(self) -> None:
+        super().close()
+        self._last = self._message = None
+
     # --- the response -----------------------------------------------------------------------------------------------
 
     def _begin(self, start: Start) -> None:

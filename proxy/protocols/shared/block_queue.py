@@ -74,6 +74,11 @@ class QueueingWriter:
         self._out.clear()
         return data
 
+    def close(self) -> None:
+        """Drops the reference cycles of an answer that did not finish: blocks refer to their writer."""
+        self._blocks.clear()
+        self._waiting.clear()
+
     def _queue(self, block: QueuedBlock) -> None:
         self._waiting.append(block)
         if len(self._waiting) == 1:

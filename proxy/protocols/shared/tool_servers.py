@@ -44,6 +44,15 @@ class ToolServerTool:
     read_only: bool = False
 
 
+Definitions = list[tuple[object, object, object]]
+"""Name, description and schema of each tool of a server: what a user has seen who approves a call."""
+
+
+def definitions(tools: Sequence[ToolServerTool]) -> Definitions:
+    """Returns the definitions of these tools."""
+    return [(tool.name, tool.spec.description, tool.spec.parameters) for tool in tools]
+
+
 @dataclass(frozen=True, slots=True)
 class ToolServer:
     """A tool server in a request. `label` is the client's name for it, unique in the request, `description` the
@@ -79,11 +88,11 @@ class ApprovedCall:
 @dataclass(frozen=True, slots=True)
 class ToolServerHistory:
     """A conversation with earlier server calls and results as ordinary calls and results (R5.7, R5.8). `listed` are the
-    labels of servers whose tools the client already got."""
+    tools that the client already got, as `definitions` returns them, by their server's label."""
 
     messages: tuple[Message, ...]
     approved: tuple[ApprovedCall, ...] = ()
-    listed: frozenset[str] = frozenset()
+    listed: Mapping[str, Definitions] = field(default_factory=dict)
 
 
 class ToolServerForm(Protocol):
