@@ -23,7 +23,7 @@ from docs import pairs
 from docs.request_path import rewritten
 from tests.engines import results
 from toolwire.cli import main
-from toolwire.config import GatewayConfig
+from toolwire.config import GatewayConfig, RateLimitConfig
 from toolwire.configuration.config_schema import default_of, fields_of, schema
 from toolwire.errors import CODES
 from toolwire.formats.base import ToolFormat, builtin_formats
@@ -31,7 +31,7 @@ from toolwire.observability.telemetry import FIELDS, REFUSED, Metrics
 from toolwire.pipeline.chain.middleware import Middleware
 from toolwire.ratelimit.base import Kind
 from toolwire.record import AccessField
-from toolwire.registry import CLIENT_PROTOCOLS, MIDDLEWARES, registries
+from toolwire.registry import MIDDLEWARES, registries
 from toolwire.support.conversion import expectation, is_mapping, is_sequence, join, without_none
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,6 +44,12 @@ BEHIND_FORMATS = "\nIf the server parses calls itself"
 
 LONGEST_DEFAULT = 60
 """Longer texts are not printed as defaults."""
+
+PLAIN = frozenset({"text", "integer", "number", "boolean", "list of text", "mapping"})
+"""Types that a default shows."""
+
+SHARED = frozenset({RateLimitConfig})
+"""Sections that stand at several paths."""
 
 LONGEST_REPEATED = 60
 """Longer explanations of options are printed once."""
@@ -72,29 +78,31 @@ def configuration() -> str:
         NOTE,
         "# Configuration\n",
         "`toolwire serve --config FILE` (or `TOOLWIRE_CONFIG`) reads one YAML file; the default is `toolwire.yaml` in the current",
-        "folder, unless `--backend` or a variable names a model server. `toolwire init` writes an example, with a JSON Schema for",
-        "editors; `toolwire check FILE` finds mistakes. Later sources win: defaults, file, environment, flags.\n",
+        "folder, unless `--backend` or a variable names a model server. Later sources win: defaults, file, environment, flags.",
+        "`toolwire init` writes an example and a JSON Schema for editors; `toolwire check FILE` lists all mistakes.\n",
         "- `${NAME}` and `${NAME:-default}` are replaced from the environment; an unset variable without a default is an error.",
         "  `$${` is a literal `${`.",
         "- Every key has a variable: `TOOLWIRE_` and the path in capitals, joined by two underscores, with dashes as underscores and",
         "  list entries as numbers: `TOOLWIRE_BACKENDS__MY_GPU__URL`, `TOOLWIRE_ROUTES__0__MODEL`. Lists and mappings are YAML.",
-        "- Unknown keys, wrong types and wrong values are errors, all reported at once.",
         "- Only `true` and `false` are booleans. Keys with the default `null` may be `null`.",
         "- Relative paths start at the file's folder. Times are in seconds (`_s`), sizes in bytes (`_bytes`).",
         "- `beyond: 413` means that a larger request gets status 413.",
-        "- In brackets are the type of a key and its default; without one the default is `null`.\n",
+        "- In brackets is the default, or the type if it is `null`; among several choices the default is bold.\n",
     ]
-    of_fields: dict[tuple[str, ...], str] = {}
+    paths: dict[type, str] = {}
     for kind, path in _sections(GatewayConfig, ""):
-        out += [f"## `{path}`\n" if path else "## Top level\n", " ".join((kind.__doc__ or "").split()) + "\n"]
-        fields = list(fields_of(kind))
-        same = of_fields.setdefault(tuple(f.name for f, _ in fields), path)
-        if same != path:
-            out.append(f"The keys are those of `{same}`.\n")
+        if paths.setdefault(kind, path) != path:
             continue
-        for f, hint in fields:
-            if not path or _type(hint) != "section":
-                out.append(f"- `{f.name}` ({_type(hint)}{_default(f, hint)}): {f.metadata['doc']}")
+        out += [f"## `{path}`\n", " ".join((kind.__doc__ or "").split()) + "\n"] if path else ["## Top level\n"]
+        for f, hint in fields_of(kind):
+            if f.name not in kind.__annotations__:
+                continue
+            if not dataclasses.is_dataclass(hint):
+                out.append(f"- `{f.name}`{_brackets(f, hint)}: {f.metadata['doc']}")
+            elif paths.get(cast(type, hint)) or hint in SHARED:
+                known = paths.get(cast(type, hint))
+                keys = f" (keys of `{known}`)" if known else ""
+                out.append(f"- `{f.name}`{keys}: {f.metadata['doc']}")
         out.append("")
     return "\n".join(out).rstrip() + "\n"
 
@@ -130,18 +138,27 @@ def _type(hint: Any) -> str:
     return words.replace('"', "`").replace("true or false", "boolean")
 
 
-def _default(f: dataclasses.Field[Any], hint: Any) -> str:
-    """The default after a semicolon, or nothing for null."""
-    default = default_of(f)
-    if default is None or dataclasses.is_dataclass(hint):
-        return ""
+def _brackets(f: dataclasses.Field[Any], hint: Any) -> str:
+    """The default in brackets, with the type if it does not show it, and choices if the description lacks some."""
+    default, kind = default_of(f), _type(hint)
+    if default is None:
+        return f" ({kind})"
     if default is dataclasses.MISSING:
-        return "; required"
+        return f" ({kind}; required)"
+    choice, choices = f"`{default}`", kind.split(", ")
+    if choice in choices:
+        if all(word in f.metadata["doc"] for word in choices):
+            return f" ({choice})"
+        return f" ({', '.join(f'**{word}**' if word == choice else word for word in choices)})"
+    if not default and "sections" in kind:
+        return f" ({kind})"
     if f.name == "chain":
-        return "; " + ", ".join(f"`{entry['use']}`" for entry in default)
-    if isinstance(default, str) and len(default) > LONGEST_DEFAULT:
-        return "; built-in text"
-    return f"; `{json.dumps(default)}`"
+        shown = ", ".join(f"`{entry['use']}`" for entry in default)
+    elif isinstance(default, str) and len(default) > LONGEST_DEFAULT:
+        shown = "built-in text"
+    else:
+        shown = f"`{json.dumps(default)}`"
+    return f" ({shown})" if kind in PLAIN else f" ({kind}; {shown})"
 
 
 def with_formats(page: str) -> str:
@@ -168,14 +185,12 @@ def errors() -> str:
     out = [
         NOTE,
         "# Errors\n",
-        'Every error is `{"error": {"message", "type", "param", "code"}}`. `code` is stable, `message` is for people, `param` is the',
-        "path of the wrong field or `null`. In a stream that has begun, the error is the last frame before `data: [DONE]` (Chat), the",
-        "event `error` before `response.failed` (Responses), or the event `error` (Messages, [with other types](messages.md#errors)).",
-        "The request id is in the header `X-Request-Id` and in the log. The lists have each `code`, when it occurs, and what to do.\n",
+        'Every error is `{"error": {"message", "type", "param", "code"}}`: `code` is stable, `message` says what was expected, `param` is the',
+        "path of the wrong field or `null`. Its form [in a stream](faults.md); [for clients of Messages](messages.md#errors).\n",
     ]
     groups: dict[tuple[int, str], list[str]] = {}
     for code, row in CODES.items():
-        groups.setdefault((row.status, row.type), []).append(f"- `{code}`: {row.when}. {row.remedy}")
+        groups.setdefault((row.status, row.type), []).append(f"- `{code}`: {row.when}. {row.remedy}".rstrip())
     for (status, kind), rows in sorted(groups.items()):
         out += [f"## {status} `{kind}`\n", *rows, ""]
     return "\n".join(out).rstrip() + "\n"
@@ -195,36 +210,39 @@ def telemetry() -> str:
     out = [
         NOTE,
         "# Metrics and the access line\n",
-        "How to use them: [observe](../how-to/observe.md).\n",
         "## Metrics\n",
-        "`GET /metrics`, in Prometheus' text form or as OpenMetrics: the sums of all workers.\n",
+        "`GET /metrics`, as Prometheus' text or OpenMetrics: the sums of all workers. How to use them:",
+        "[observe](../how-to/observe.md). Further counters stand at the [fields](#access-line) that they add up.\n",
     ]
-    sums = Counter(field.counter.name for field in fields.values() if field.counter is not None)
-    of_counters = {field.counter.name: name for name, field in fields.items() if field.counter is not None}
+    sums = Counter(counter.name for counter in counters)
     by_kind: dict[str, list[str]] = {"Counters": [], "Histograms": [], "Gauges": []}
+    at_fields: dict[str, str] = {}
     for family in metrics.families:
         name = family.name
-        meaning = f"the sum of `{of_counters[name]}`" if sums[name] == 1 and not family.labels else family.documentation
         labels = []
         for label in family.labels:
             known = ", ".join(f"`{value}`" for value in known_values.get((name, label)) or values.get(label, ()))
             if name == "toolwire_tolerated_total":
                 known = "[their names](tolerated.md)"
             labels.append(f"`{label}` ({known})" if known else f"`{label}`")
-        more = f" Labels: {', '.join(labels)}." if labels else ""
-        by_kind[f"{type(family).__name__}s"].append(f"- `{name}`: {meaning}.{more}")
+        if sums[name] == 1:
+            at_fields[name] = f" Counter: `{name}`{'; labels: ' if labels else ''}{', '.join(labels)}."
+        else:
+            more = f" Labels: {', '.join(labels)}." if labels else ""
+            by_kind[f"{type(family).__name__}s"].append(f"- `{name}`: {family.documentation}.{more}")
     for kind, rows in by_kind.items():
         out += [f"### {kind}\n", *rows, ""]
     out += [
-        f"`endpoint` is {', '.join(f'`{name}`' for name in CLIENT_PROTOCOLS)}, or a plug-in's protocol. "
-        "`route` is a route's `model` in the configuration. `model` is the client's name for the model if the configuration "
-        "names it or a server lists it, else `other`; `none` if the request was refused before. Each worker has at most "
-        "`limits.metric_labels` of each. No label holds a tool or a key.\n",
+        "`endpoint` is a client protocol, `route` a route's `model`. `model` is the client's name for the model; `other` if neither "
+        "the configuration nor a server names it, or beyond `limits.metric_labels`; `none` if the request was refused before.\n",
         "## Access line\n",
         "One line for each request, logger `toolwire.access`, without empty fields and zero counts. It never holds keys, and of a "
         "body only the names of the model and of tools. [On a terminal](../how-to/observe.md#the-access-line) it is short.\n",
         *(f"- `{name}`: {meaning}" for name, meaning in FIELDS.items()),
-        *(f"- `{field.name}`: {field.meaning}" for field in fields.values()),
+        *(
+            f"- `{field.name}`: {field.meaning}{at_fields.get(field.counter.name, '') if field.counter else ''}"
+            for field in fields.values()
+        ),
     ]
     return "\n".join(out) + "\n"
 
@@ -241,18 +259,14 @@ def command_line() -> str:
     out = [
         NOTE,
         "# Command line\n",
-        "Exit status: 0 success, 1 failure (also for a configuration with mistakes), 2 wrong use of the command line. Every command",
-        "has `-h` or `--help`.\n",
+        "Exit status: 0 success, 1 failure (also for a configuration with mistakes), 2 wrong use of the command line.\n",
     ]
     explained: dict[str, str] = {}
     for name, command in _commands("", main):
         if isinstance(command, click.Group) and name:
             continue
         arguments = [_argument(p) for p in command.params if isinstance(p, click.Argument)]
-        title = " ".join(["toolwire", *name.split(), *arguments]).strip()
-        out += [f"## `{f'toolwire {name}'.strip()}`\n"]
-        if arguments:
-            out.append(f"`{title}`\n")
+        out += [f"## `{' '.join(['toolwire', *name.split(), *arguments])}`\n"]
         out.append(inspect.cleandoc(command.help or "") + "\n")
         options = [p for p in command.params if isinstance(p, click.Option)]
         for option in options:
@@ -289,7 +303,7 @@ def _value(option: click.Option) -> str:
     kind = option.type
     given = "FILE" if isinstance(kind, click.File | click.Path) else "N"
     words = kind.choices if isinstance(kind, click.Choice) else [option.metavar or given]
-    text = " " + " or ".join(f"`{word}`" for word in words)
+    text = f" `{'|'.join(words)}`"
     return f"{text}, default `{option.default}`" if option.show_default else text
 
 

@@ -84,10 +84,10 @@ class Execution(Middleware):
             ),
         ),
         AccessField("failed_executions", "Those of `executions` that failed."),
-        AccessField("unlisted_servers", "Tool servers named by the client that did not list their tools."),
+        AccessField("unlisted_servers", "Clients' MCP servers that did not list their tools."),
         AccessField(
             "tool_loop",
-            "`limit` if a limit of `tool_loop` ended the answer; `max_tool_calls` if calls were not run because the client allowed no more.",
+            "`limit`: a limit of `tool_loop` ended the answer; `max_tool_calls`: the client allowed no more calls.",
         ),
         STORE_FAILURES,
     )

@@ -53,7 +53,7 @@ from toolwire.upstream.servers.adapt import (
     with_limit_field,
 )
 from toolwire.upstream.servers.base import TokenCounter
-from toolwire.upstream.servers.concessions import NONE, Concessions, reduced_capabilities
+from toolwire.upstream.servers.concessions import FIELDS, NONE, Concessions, reduced_capabilities
 from toolwire.upstream.servers.fit_media import fit_images
 from toolwire.upstream.servers.tokenizing import BY_SERVER
 from toolwire.upstream.servers.usage import Estimator
@@ -74,12 +74,12 @@ class Forwarding(Middleware):
         AccessField("retry_wait_ms", "Time spent waiting between attempts."),
         AccessField(
             DROPPED,
-            "Items of opaque reasoning that were dropped: not sealed by this gateway for this key and route, or too large.",
+            "Items of sealed reasoning that were dropped: too large, or not sealed for this key and route.",
             CounterSpec("toolwire_reasoning_dropped_total", "Items of opaque reasoning that were dropped"),
         ),
         AccessField(
             LEFT_OUT,
-            "Frames and items of a server that were neither answer nor error, and were dropped.",
+            "Frames and items that were neither answer nor error, and were dropped.",
             CounterSpec(
                 "toolwire_left_out_total",
                 "Frames and items of servers that were neither answer nor error, and were dropped",
@@ -94,12 +94,12 @@ class Forwarding(Middleware):
         ),
         AccessField(
             NAMELESS,
-            "Calls from a server without a name, which were dropped.",
+            "A server's calls without a name, which were dropped.",
             CounterSpec("toolwire_nameless_calls_total", "Calls from servers without a name, which were dropped"),
         ),
         AccessField(
             "unconstrained",
-            "Attempts without constrained decoding, because the backend refused it.",
+            "Attempts without constrained decoding, which the backend refused.",
             CounterSpec(
                 "toolwire_unconstrained_total",
                 "Attempts without constrained decoding, because the server refused it",
@@ -135,10 +135,12 @@ class Forwarding(Middleware):
         sent, own, same = requests.sent, requests.own, requests.same
         reply = Reply(source, streamed=asked.stream)
         formed = sent.response_format is asked.response_format or asked.response_format is None
-        if reply.wire is not None and not (formed and sent.stream is asked.stream):
+        lost = requests.lost() if route.pool.sole is None else frozenset()  # the answer may be another server's
+        if reply.wire is not None and not (formed and sent.stream is asked.stream and lost <= {"stop"}):
             reply.wire.converts = True  # also for a form that the server did not get: `output_format` checks the answer
         asked_stops = asked.sampling.stop
-        if asked_stops and not sent.sampling.stop and (stops := tuple(filter(None, asked_stops))):  # refused
+        refused = not sent.sampling.stop or "stop" in lost
+        if asked_stops and refused and (stops := tuple(filter(None, asked_stops))):
             reply.map(StopStage(stops, sent.size, choices=asked.sampling.n))
         sealed = route.sealed
         if wire is not None and wire.opaque_fields and (not same or (sealed is not None and sealed.several)):
@@ -210,8 +212,7 @@ class _ServerRequests:
     def prepare(self, member: WeightedServer) -> tuple[ModelRequest, bytes | None]:
         """Returns the request for a server, and its body if that is the client's own."""
         asked, wire = self._asked, self._wire
-        name = member.name_of(asked.model, self._exchange.route.config.upstream_model)
-        sent = asked if name == asked.model else replace(asked, model=name)
+        sent = self._named(member)
         endpoint = member.endpoint
         takes = endpoint.backend.capabilities
         conceding = self.conceding
@@ -229,6 +230,18 @@ class _ServerRequests:
             sent = self._fitted(sent, member, given_up, context, own=own)
         self.sent = conceding.sent[member] = sent
         return sent, body
+
+    def lost(self) -> frozenset[str]:
+        """Returns the names of `FIELDS` that the request has, that shape its answer, and that a server of the route is
+        not sent."""
+        refusing = (member for member in self._exchange.route.pool.every if member.endpoint.lessons)
+        names = (name for member in refusing for name in self.conceding.of(member, self._named(member)).without)
+        return frozenset(name for name in names if FIELDS[name].shapes and FIELDS[name].is_sent(self._asked))
+
+    def _named(self, member: WeightedServer) -> ModelRequest:
+        """Returns the request with the server's name for the model."""
+        name = member.name_of(self._asked.model, self._exchange.route.config.upstream_model)
+        return self._asked if name == self._asked.model else replace(self._asked, model=name)
 
     def _fitted(
         self, sent: ModelRequest, member: WeightedServer, given_up: Concessions, context: int | None, *, own: bool

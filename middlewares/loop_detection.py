@@ -35,7 +35,7 @@ class LoopDetection(Middleware):
 
     proxied_requests = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
-        AccessField("loops", "The client's model makes the same call turn after turn (`loop_detect`)."),
+        AccessField("loops", "The model makes the same call turn after turn (`loop_detect`)."),
     )
 
     @classmethod

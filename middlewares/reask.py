@@ -93,7 +93,7 @@ class Reask(Middleware):
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(
             "reasks",
-            "Answers that the client did not get because the model was asked again (`bad_answers.reask`).",
+            "Answers discarded because the model was asked again (`bad_answers.reask`).",
             CounterSpec("toolwire_reasks_total", "Answers that were discarded because the model was asked again"),
         ),
     )

@@ -46,8 +46,8 @@ from toolwire.record import AccessField, CounterSpec
 from toolwire.support.tasks import cancel_all
 from toolwire.upstream.pool.probing import ProbeResult, probe
 from toolwire.upstream.pool.server_pool import WeightedServer
-from toolwire.upstream.pool.verdicts import MOST, Cause, refuses_all_tools
-from toolwire.upstream.servers.upstream_errors import cannot_read_calls, refuses_tools
+from toolwire.upstream.pool.verdicts import MOST, Cause
+from toolwire.upstream.servers.refusals import cannot_read_calls, refuses_all_tools, refuses_tools
 
 PROBE_AGAIN_S: Final = 60.0
 """The shortest time between two tests of a model that requests have put in doubt."""
@@ -77,7 +77,7 @@ class ToolMode(Middleware):
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(
             "tool_mode",
-            "The mode that was used in the end, if `mode` leaves it open: `native`, `template` or `prompt`.",
+            "The used mode, if `mode` leaves it open: `native`, `template` or `prompt`.",
         ),
         AccessField(
             "mode_switches",

@@ -56,7 +56,7 @@ class Transformation(Middleware):
 
     proxied_requests = "stands_aside"
     access_fields: ClassVar[tuple[AccessField, ...]] = (
-        AccessField("format", "The format in which the answer's text was searched for calls."),
+        AccessField("format", "The format in which calls were searched for."),
         AccessField(
             "form",
             "Other formats in which calls were found (`calls.recognise`): families of formats; `bare`, `fence`: JSON or"
@@ -70,7 +70,7 @@ class Transformation(Middleware):
         ),
         AccessField(
             "unopened_reasoning",
-            "Answers that began inside of reasoning without an opening tag, or were treated so (`reasoning.preopened`).",
+            "Answers that began inside of reasoning, or were treated so (`reasoning.preopened`).",
             CounterSpec(
                 "toolwire_unopened_reasoning_total",
                 "Answers that began inside of reasoning without an opening tag",

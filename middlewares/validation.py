@@ -98,7 +98,7 @@ class Validation(Middleware):
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(
             "echoed_calls",
-            "Earlier calls in the request: `tool_calls` of assistant messages, `function_call` items.",
+            "Earlier calls in the request.",
             CounterSpec("toolwire_echoed_calls_total", "Earlier calls in requests"),
         ),
         AccessField("moved_results", "Tool results that did not directly follow their call."),
@@ -106,7 +106,7 @@ class Validation(Middleware):
         AccessField("tolerances", "Names of the tolerated oddities."),
         AccessField(
             TOLERATED,
-            "Oddities in the request that were tolerated.",
+            "Number of `tolerances`.",
             CounterSpec(
                 "toolwire_tolerated_total", "Oddities in requests that were tolerated", "what", tuple(TOLERANCES)
             ),

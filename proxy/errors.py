@@ -25,12 +25,12 @@ MAX_VALUE_CHARS: Final = 200
 
 
 class ErrorCode(NamedTuple):
-    """One row of the error table: when the error occurs, and what to do about it."""
+    """One row of the error table: when the error occurs, and what to do about it; empty if that is plain."""
 
     status: int
     type: str
     when: str
-    remedy: str
+    remedy: str = ""
 
 
 _CLIENT = "invalid_request_error"
@@ -39,41 +39,22 @@ _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 
 CODES: Final[Mapping[str, ErrorCode]] = {
-    "invalid_json": ErrorCode(
-        400,
-        _CLIENT,
-        "the body is not a JSON object",
-        "Send one JSON object in UTF-8. The message gives the position of the mistake.",
-    ),
-    "malformed_request": ErrorCode(
-        400,
-        _CLIENT,
-        "the request is not valid HTTP",
-        "Send HTTP/1.1 without TLS to this port. The message names the mistake.",
-    ),
-    "missing_required_parameter": ErrorCode(
-        400, _CLIENT, "a required field is absent", "Add the field that `param` names."
-    ),
-    "invalid_type": ErrorCode(
-        400, _CLIENT, "a field has the wrong JSON type", "Send the type that the message asks for."
-    ),
-    "invalid_value": ErrorCode(
-        400,
-        _CLIENT,
-        "a field is out of range or not in the list",
-        "Send a value from the range or list in the message.",
-    ),
+    "invalid_json": ErrorCode(400, _CLIENT, "the body is not a JSON object"),
+    "malformed_request": ErrorCode(400, _CLIENT, "the request is not valid HTTP, or uses TLS"),
+    "missing_required_parameter": ErrorCode(400, _CLIENT, "a required field is absent"),
+    "invalid_type": ErrorCode(400, _CLIENT, "a field has the wrong JSON type"),
+    "invalid_value": ErrorCode(400, _CLIENT, "a field is out of range, or not one of the allowed values"),
     "invalid_tool_schema": ErrorCode(
         400,
         _CLIENT,
-        "a tool definition is bad: name, duplicate, root type, strict rules, JSON Schema",
-        "Correct the tool at the path in `param`; `toolwire.validate_tool_schema` checks a schema offline.",
+        "a tool has a bad name or schema, breaks the strict rules, or occurs twice",
+        "Correct the one at `param`; `toolwire.validate_tool_schema` checks a schema offline.",
     ),
     "invalid_tool_choice": ErrorCode(
         400,
         _CLIENT,
         "`tool_choice` has a bad form or names a tool that is not offered",
-        "Use `auto`, `none`, `required`, or the name of a tool in `tools`.",
+        "Use `auto`, `none`, `required`, or a tool in `tools`.",
     ),
     "invalid_tool_call_id": ErrorCode(
         400,
@@ -84,20 +65,20 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     "invalid_message_order": ErrorCode(
         400,
         _CLIENT,
-        "a tool message without preceding `tool_calls`",
-        "Put tool messages right after the assistant message with their calls.",
+        "a tool message does not follow `tool_calls`",
+        "Put it right after the assistant message with its call.",
     ),
     "unsupported_parameter": ErrorCode(
         400,
         _CLIENT,
-        "a known field that this route cannot honour",
-        "Leave the field out, or set `requests.unsupported: ignore` for the route.",
+        "the route cannot honour a known field",
+        "Leave it out, or set `requests.unsupported: ignore`.",
     ),
     "unsupported_content": ErrorCode(
         400,
         _CLIENT,
-        "a content part that the backend cannot take",
-        "Leave the part out, use another backend, or set `images: false` for the backend.",
+        "the backend cannot take a content part",
+        "Leave it out, use another backend, or set the backend's `images: false`.",
     ),
     "context_length_exceeded": ErrorCode(
         400, _CLIENT, "the prompt does not fit the model's context", "Shorten the conversation or offer fewer tools."
@@ -108,65 +89,65 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     "tool_loop_detected": ErrorCode(
         400,
         _CLIENT,
-        "the model makes the same call turn after turn (`loop_detect`)",
+        "the model makes the same call turn after turn",
         "Change the conversation; `loop_detect.policy: notice` tells the model instead.",
     ),
     "too_many_tool_calls": ErrorCode(
         400,
         _CLIENT,
-        "the conversation holds more calls than `limits.calls_per_conversation`",
-        "Begin a new conversation.",
+        "the conversation exceeds `limits.calls_per_conversation`",
+        "Begin a new one.",
     ),
     "duplicate_tool_name": ErrorCode(
         400,
         _CLIENT,
-        "a client tool has the name of a server tool",
-        "Rename the client's tool, or set `tool_loop.tool_conflict` for the route.",
+        "a client's tool has the name of a server-side tool",
+        "Rename it, or set `tool_loop.tool_conflict`.",
     ),
     "tool_server_not_allowed": ErrorCode(
         400,
         _CLIENT,
         "`tools.mcp_from_clients` does not permit a server in `tools`",
-        "Add the URL to `tools.mcp_from_clients`, or leave the tool out.",
+        "Add its URL there, or leave it out.",
     ),
     "websocket_stream_limit_reached": ErrorCode(
         400,
         _CLIENT,
         "a WebSocket has more lanes or running responses than `websocket` allows",
-        "Wait for a running response, reuse a `stream_id`, or open another connection.",
+        "Wait, reuse a `stream_id`, or open another connection.",
     ),
     "websocket_connection_limit_reached": ErrorCode(
         400,
         _CLIENT,
         "a WebSocket is older than `websocket.max_age_s`",
-        "Open a new connection and send the whole conversation.",
+        "Open a new one and send the whole conversation.",
     ),
     "upstream_rejected": ErrorCode(
         400,
         _CLIENT,
-        "the model server answered 400 to the request",
-        "Read the model server's words in the message; often its `preset` does not fit.",
+        "the model server answered 400",
+        "Read its words in the message; often its `preset` does not fit.",
     ),
     "invalid_api_key": ErrorCode(
         401,
         "authentication_error",
         "the key is missing or wrong",
-        "Send `Authorization: Bearer KEY` with one of the keys in `auth`.",
+        "Send `Authorization: Bearer KEY` with a key of `auth`.",
     ),
     "model_not_allowed": ErrorCode(
-        403, "permission_error", "the key may not use this route", "Use another key or another model."
+        403, "permission_error", "the key may not use this route", "Use another key or model."
     ),
     "origin_not_allowed": ErrorCode(
         403,
         "permission_error",
-        "a web page that `cors.origins` does not list",
-        "Add the page's origin to `cors.origins`, or send the request from a server.",
+        "`cors.origins` does not list the web page",
+        "Add its origin, or send the request from a server.",
     ),
     "tool_not_allowed": ErrorCode(
         403,
         "permission_error",
-        "the route's `tool_filter` refuses a tool of the request",
-        "Leave out the tool that `param` names, or use a route that allows it.",
+        "the route's `tool_filter` refuses a tool",
+        "Leave out the one that `param` names, or use another route.",
     ),
     "model_not_found": ErrorCode(
         404,
@@ -174,77 +155,61 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "no route serves this model",
         "Take a name from `/v1/models`, or add a route, an alias or a route for `*`.",
     ),
-    "not_found": ErrorCode(
-        404, _CLIENT, "no such path or object", "Check the path; OpenAI clients need the base URL with `/v1`."
-    ),
-    "method_not_allowed": ErrorCode(405, _CLIENT, "wrong HTTP method", "Use a method from the `Allow` header."),
+    "not_found": ErrorCode(404, _CLIENT, "no such path or object", "OpenAI clients need the base URL with `/v1`."),
+    "method_not_allowed": ErrorCode(405, _CLIENT, "wrong HTTP method"),
     "request_timeout": ErrorCode(
         408,
         _CLIENT,
-        "the request came too slowly: `server.head_s`, `server.body_s`",
-        "Send the request faster, or raise `server.body_s` for a slow network.",
+        "the request came too slowly",
+        "Raise `server.head_s` or `server.body_s` for a slow network.",
     ),
-    "request_too_large": ErrorCode(
-        413,
-        _CLIENT,
-        "the body, with everything it refers to, is larger than `limits.body_bytes`",
-        "Send less, or raise `limits.body_bytes`.",
-    ),
-    "unsupported_media_type": ErrorCode(
-        415, _CLIENT, "the body is not `application/json`", "Send `Content-Type: application/json`."
-    ),
-    "expectation_failed": ErrorCode(
-        417, _CLIENT, "`Expect` has another value than `100-continue`", "Leave out `Expect`, or send `100-continue`."
-    ),
-    "websocket_not_served": ErrorCode(426, _CLIENT, "a WebSocket where only HTTP is served", "Use HTTP."),
+    "request_too_large": ErrorCode(413, _CLIENT, "the body, with everything it refers to, exceeds `limits.body_bytes`"),
+    "unsupported_media_type": ErrorCode(415, _CLIENT, "the body is not `application/json`"),
+    "expectation_failed": ErrorCode(417, _CLIENT, "`Expect` is not `100-continue`"),
+    "websocket_not_served": ErrorCode(426, _CLIENT, "a WebSocket where only HTTP is served"),
     "rate_limit_exceeded": ErrorCode(
         429,
         "rate_limit_error",
-        "a limit of the key, the route or the model server is reached",
-        "Wait as long as `Retry-After` says. The message names the limit.",
+        "a limit of the key, the route or the model server is reached, which the message names",
+        "Wait as long as `Retry-After` says.",
     ),
-    "headers_too_large": ErrorCode(
-        431,
-        _CLIENT,
-        "the head is larger than `limits.head_bytes` or `limits.header_fields`",
-        "Send fewer or smaller headers; cookies are not needed.",
-    ),
+    "headers_too_large": ErrorCode(431, _CLIENT, "the head exceeds `limits.head_bytes` or `limits.header_fields`"),
     "client_closed_request": ErrorCode(
         499,
         _CLIENT,
         "the client disconnected (log and metrics only)",
-        "Nothing. If it is frequent, raise the client's timeout.",
+        "If this is frequent, raise the client's timeout.",
     ),
-    "response_cancelled": ErrorCode(499, _CLIENT, "the client cancelled the response", "Nothing."),
+    "response_cancelled": ErrorCode(499, _CLIENT, "the client cancelled the response"),
     "malformed_tool_arguments": ErrorCode(
         500,
         "model_error",
-        "strict: the model's call is not valid JSON",
-        "Retry; use `strict: true` only on tools that need it, or `decoding.constrain` on the route.",
+        "the call of a strict tool is not valid JSON",
+        "Use `strict: true` only where needed, or `decoding.constrain`.",
     ),
     "invalid_tool_arguments": ErrorCode(
         500,
         "model_error",
-        "strict: the arguments do not fit the tool's schema",
-        "Retry; simpler schemas and constrained decoding help small models.",
+        "the arguments of a strict tool do not fit its schema",
+        "Simpler schemas and constrained decoding help small models.",
     ),
     "unknown_tool_call": ErrorCode(
         500,
         "model_error",
         "strict: the model called a tool that was not offered",
-        "Retry; check that earlier calls in the conversation use tools that are still offered.",
+        "Check that tools called earlier in the conversation are still offered.",
     ),
     "tool_choice_not_satisfied": ErrorCode(
         500,
         "model_error",
         "a required call was not made",
-        "Retry, use constrained decoding, or set `bad_answers.choice_miss: pass` for the route.",
+        "Use constrained decoding, or set `bad_answers.choice_miss: pass`.",
     ),
     "output_format_not_satisfied": ErrorCode(
         500,
         "model_error",
         "the final text does not have the requested form",
-        "Use a model that follows schemas, or a backend with constrained decoding.",
+        "Use another model, or a backend with constrained decoding.",
     ),
     "internal_error": ErrorCode(
         500,
@@ -255,14 +220,12 @@ CODES: Final[Mapping[str, ErrorCode]] = {
     "response_lost": ErrorCode(
         500,
         "server_error",
-        "the process of a background response ended before it was complete",
-        "Send the request again. The log says why the worker ended.",
+        "the process of a background response ended before it",
+        "Retry; the log says why the worker ended.",
     ),
-    "upstream_error": ErrorCode(
-        502, "upstream_error", "the model server failed", "Look at the model server's log, and retry."
-    ),
+    "upstream_error": ErrorCode(502, "upstream_error", "the model server failed", "Look at its log, and retry."),
     "upstream_auth": ErrorCode(
-        502, "upstream_error", "the model server refused the gateway's key", "Set `api_key` of the backend."
+        502, "upstream_error", "the model server refused the gateway's key", "Set the backend's `api_key`."
     ),
     "upstream_invalid_response": ErrorCode(
         502,
@@ -274,17 +237,17 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         502,
         "upstream_error",
         "the model server cannot be reached, or the connection broke",
-        "Check that the model server runs and can be reached, and retry.",
+        "Check that it runs, and retry.",
     ),
     "overloaded": ErrorCode(503, "server_error", "too many requests at once", "Wait as long as `Retry-After` says."),
     "no_backend_available": ErrorCode(
-        503, "server_error", "no server of the route is up", "Check the model servers; `/ready` shows which are down."
+        503, "server_error", "no server of the route is up", "`/ready` shows which are down."
     ),
     "store_unavailable": ErrorCode(
         503,
         "server_error",
         "stored responses or shared counts of limits are unavailable",
-        "Wait as long as `Retry-After` says, or send the whole conversation. The operator checks the store.",
+        "Wait as long as `Retry-After` says, or send the whole conversation; the operator checks the store.",
     ),
     "shutting_down": ErrorCode(
         503, "server_error", "the gateway is stopping", "Retry: another instance or worker takes over."
@@ -293,13 +256,13 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         504,
         "upstream_error",
         "the model server took too long",
-        "Raise `timeouts` of the backend, or lower `max_tokens`.",
+        "Raise the backend's `timeouts`, or lower `max_tokens`.",
     ),
     "backend_loop": ErrorCode(
         508,
         "upstream_error",
         "a backend's `url` leads back to this gateway",
-        "Point the backend's `url` at a model server.",
+        "Point it at a model server.",
     ),
 }
 

@@ -19,7 +19,7 @@ OUTCOMES: Final = CounterSpec(
 
 CALL_FIELDS: Final = (
     AccessField(
-        "calls", "Calls that were found. All except those of server-side tools reached the client.", OUTCOMES, "emitted"
+        "calls", "Calls that were found; the client got all but those of server-side tools.", OUTCOMES, "emitted"
     ),
     AccessField(
         "recognised",
@@ -28,7 +28,7 @@ CALL_FIELDS: Final = (
     ),
     AccessField(
         "recovered",
-        "Of those: in a damaged or unknown form, identified by the tool's schema (`calls.recognise: any`).",
+        "Of those: in a damaged or unknown form (`calls.recognise: any`).",
         CounterSpec("toolwire_tool_calls_recovered_total", "Calls in a damaged or unknown form"),
     ),
     AccessField(
@@ -38,11 +38,11 @@ CALL_FIELDS: Final = (
     ),
     AccessField(
         "coerced",
-        "Of those: arguments of a wrong type were converted (`calls.coerce`).",
+        "Of those: with converted arguments (`calls.coerce`).",
         CounterSpec("toolwire_tool_call_coercions_total", "Calls with converted arguments", "kind", tuple(COERCIONS)),
     ),
-    AccessField("unclosed_repaired", "Of those: the closing tag was missing."),
-    AccessField("object_arguments", "Of those: arguments were an object where a string is taught."),
+    AccessField("unclosed_repaired", "Of those: without a closing tag."),
+    AccessField("object_arguments", "Of those: with an object as arguments where a string is taught."),
     AccessField(
         "parse_failures",
         "Blocks that were not calls.",
@@ -56,7 +56,7 @@ CALL_FIELDS: Final = (
     ),
     AccessField(
         "unrecognised",
-        "Texts in an untaught form that named a tool on offer but were not calls.",
+        "Texts in an untaught form that named a tool but were no calls.",
         CounterSpec(
             "toolwire_tool_calls_unrecognised_total",
             "Texts in an untaught form that named a tool on offer but were not calls",
@@ -73,34 +73,34 @@ CALL_FIELDS: Final = (
     AccessField("unknown_names", "Calls of unknown tools.", OUTCOMES, "unknown_name"),
     AccessField(
         "schema_warnings",
-        "Calls of non-strict tools whose arguments do not fit the schema.",
+        "Calls of soft tools that do not fit the schema.",
         OUTCOMES,
         "schema_warning",
     ),
     AccessField(
         "strict_failures",
-        "Calls that failed because their tool is strict.",
+        "Calls of strict tools that failed.",
         CounterSpec("toolwire_strict_failures_total", "Strict failures", "code"),
     ),
     AccessField(
         "dropped_parallel",
-        "Calls that were dropped because `parallel_tool_calls` was off.",
+        "Calls dropped because `parallel_tool_calls` was off.",
         OUTCOMES,
         "dropped_parallel",
     ),
     AccessField(
         "deduped",
-        "Calls that were dropped because they repeated another one (`calls.dedupe_calls`), or because they ended an answer whose calls are demanded or enforced.",
+        "Calls dropped as repetitions (`calls.dedupe_calls`, or at the end of an answer whose calls are demanded or enforced).",
         OUTCOMES,
         "deduped",
     ),
     AccessField(
         "truncated_calls",
-        "Calls that were cut off. Of long ones the client may have got the beginning (`calls.argument_streaming`).",
+        "Calls that were cut off; of long ones the client may have the beginning (`calls.argument_streaming`).",
         OUTCOMES,
         "truncated",
     ),
-    AccessField("withdrawn_calls", "Streamed calls that turned out malformed, so the answer failed."),
+    AccessField("withdrawn_calls", "Streamed calls that became malformed: the answer failed."),
 )
 """Fields of the access line that count calls: `CallPolicy` counts those found in text, the middleware `arguments` those
 that a server makes itself."""

@@ -18,17 +18,16 @@ from .tools import list_tools
 @click.option(
     "--probe",
     is_flag=True,
-    help="Also send one small request with a tool to each route's servers, and show how they handle tools.",
+    help="Also ask each route's servers for a small tool call, and show how they handle tools.",
 )
 def command(file: str | None, schema: bool, probe: bool) -> None:
     """Check a configuration, and show what it means.
 
-    FILE (default: toolwire.yaml) is shown as its routes, middlewares and server-side tools, or as its mistakes. All
-    mistakes are listed at once. Plug-ins and tool modules are imported and run. No server is contacted, unless
-    --probe is given: then the routes' servers and the MCP servers are.
+    FILE (default: toolwire.yaml) is shown as its routes, middlewares and server-side tools, or as all its mistakes.
+    Plug-ins and tool modules are imported and run. Model and MCP servers are contacted only with --probe.
 
-    The exit status is 1 if there is a mistake or a source of tools that cannot be used. To examine the machine and the
-    servers, use `toolwire doctor`.
+    The exit status is 1 if there is a mistake or a source of tools that cannot be used. `toolwire doctor` also examines
+    the machine and the servers.
     """
     if schema:
         from ..configuration.first_file import schema_text

@@ -14,7 +14,7 @@ from ..support.legible import visible, visible_json, visible_lines
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-FORMATS: Final = "sentinel, auto, hermes, mistral and others, which `toolwire formats` lists"
+FORMATS: Final = "a name that `toolwire formats` lists, or auto"
 """Text about the known formats for the help of `--format`."""
 
 USUAL_FILE: Final = "toolwire.yaml"

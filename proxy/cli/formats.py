@@ -14,11 +14,10 @@ INDENT = "    "
 
 @click.command("formats")
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=formats)
-@click.option("--model", metavar="NAME", help="Show only the format of this model, as `format: auto` would find it.")
+@click.option("--model", metavar="NAME", help="Show only this model's format, as `format: auto` finds it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(names: tuple[str, ...], model: str | None, as_json: bool) -> None:
-    """List the formats in which models write calls. Only those with a NAME are listed if there is one. A format is
-    listed with its models and an example of a call. Formats of plug-ins are included.
+    """List the formats in which models write calls. Shows all, or those with a NAME, with models and an example.
 
     The exit status is 1 if no format is known for the --model.
     """

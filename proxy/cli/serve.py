@@ -32,7 +32,7 @@ MODES = ("prompt", "template", "text", "native", "hybrid", "auto")
 @click.option(
     "--mode",
     type=click.Choice(MODES),
-    help="How tools are described to the model and its calls are read.  [default without a file: text]",
+    help="Who describes the tools and reads the calls.  [default without a file: text]",
 )
 @click.option("--format", "format_", metavar="NAME", shell_complete=formats, help=f"How calls are written: {FORMATS}.")
 @click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: 127.0.0.1]")
@@ -40,9 +40,7 @@ MODES = ("prompt", "template", "text", "native", "hybrid", "auto")
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes that share the port.  [default: 1]")
 @click.option("--api-key", metavar="KEY", help="Key that clients must send. Safer: set TOOLWIRE_AUTH__KEYS.")
 @click.option("--insecure-public", is_flag=True, default=None, help="Allow a public address without a client key.")
-@click.option(
-    "--inspect", is_flag=True, default=None, help="Serve the inspector, a page that shows the exchanges, at /inspect."
-)
+@click.option("--inspect", is_flag=True, default=None, help="Serve the inspector at /inspect.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
 @click.option("--log-format", type=click.Choice(["auto", "text", "json"]), help="[default: auto]")
 def command(
@@ -64,12 +62,10 @@ def command(
 ) -> None:
     """Run the gateway.
 
-    Without --config, and if neither --backend nor a variable names a model server, toolwire.yaml in the current folder
-    is used.
+    Without --config, --backend and a variable that names a model server, toolwire.yaml in the current folder is used.
 
-    Flags override TOOLWIRE_... variables, and variables override the file. With a file, --backend, --backend-key and
-    --preset apply to its only backend, or to the one called `default`; --format and --mode set `defaults`, which a
-    route may override.
+    Flags override TOOLWIRE_... variables, and variables the file. With a file, --backend, --backend-key and --preset
+    apply to its only backend, or to the one called `default`; --format and --mode set `defaults`.
     """
     from ..configuration.settings import has_backends, is_set, load
     from ..server.serving import serve as run

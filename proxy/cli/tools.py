@@ -45,8 +45,7 @@ def command() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(folder: str | None, file: str | None, as_json: bool) -> None:
-    """Show tool modules and MCP servers, their states and their tools. The modules of a folder are loaded, and the MCP
-    servers of a configuration connected: modules and server commands are run.
+    """Show tool modules and MCP servers, their states and their tools. Modules and server commands are run.
 
     The exit status is 1 if a module cannot be used or a server cannot be reached.
     """

@@ -29,14 +29,14 @@ ON_DEMAND: tuple[str, ...] = ("rate_limit",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MiddlewareConfig:
-    """One middleware of a chain. In the file: a name, or a mapping with `use` and the options."""
+    """A middleware of a chain. In the file: a name, or a mapping with `use` and the options."""
 
     use: str = doc("A built-in name, an entry-point name, or a dotted path `package.module:Attribute`.")
     on_failure: Literal["fail", "skip"] = doc(
-        "After an unexpected exception in the middleware: the request fails, or the middleware is skipped.",
+        "After an unexpected exception: the request fails, or the middleware is skipped.",
         default="fail",
     )
-    options: Mapping[str, Any] = doc("Options of the middleware; it checks them itself.", default_factory=dict)
+    options: Mapping[str, Any] = doc("Options of the middleware.", default_factory=dict)
 
 
 def default_chain() -> tuple[MiddlewareConfig, ...]:

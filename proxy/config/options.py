@@ -13,39 +13,37 @@ class PromptConfig:
     """How tools are described in the prompt."""
 
     template: str | None = doc(
-        "Template text with `{tools}`, `{policy}`, `{format}`, `{examples}`; default: a text that suits the "
-        "model's family.",
+        "Template with `{tools}`, `{policy}`, `{format}`, `{examples}`. Default: by the model's family.",
         default=None,
     )
     template_file: str | None = doc("File with the template.", default=None)
     placement: Literal["append", "prepend", "separate", "user"] = doc(
-        "The place of the tool description in the conversation.", default="append"
+        "The place of the tool description.", default="append"
     )
-    inject_when_none: bool = doc("Describe the tools also with `tool_choice: none`.", default=False)
+    inject_when_none: bool = doc("Describe tools also with `tool_choice: none`.", default=False)
     examples: str = doc("Text for `{examples}`.", default="")
     beside_template: str | None = doc(
-        "With `mode: template`, the sentence in the system message if the model may choose; empty for none.",
+        "With `mode: template`: the sentence in the system message if the model may choose; empty: none.",
         default=None,
     )
     reminder: bool | str = doc(
-        "A line at the end of the user's message, if a tool can be called and no result came since: `true` for the"
-        " built-in line, or a text with `{tools}` and `{format}`; `false` or `off` for none.",
+        "A line at the end of the user's message, if a tool can be called and no result came since: `true` "
+        "(built-in), a text with `{tools}` and `{format}`, or `false` or `off`.",
         default=False,
     )
     flatten: Literal["auto", "sentinel", "bracket", "native"] = doc(
-        "How earlier calls and results are written; `auto`, `sentinel`: in the route's own format.",
+        "How earlier calls and results are written; `auto`, `sentinel`: in the route's format.",
         default="auto",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallsConfig:
-    """How calls are found in the model's text, and passed to the client."""
+    """How calls are found and passed to the client."""
 
     recognise: Literal["any", "whole", "taught"] = doc(
-        "Accept calls in other formats than the route's, if they name a tool on offer and fit it. `any`: between "
-        "another family's markers, as the whole answer, or after text at its end; `whole`: not after text; "
-        "`taught`: never.",
+        "Accept calls in other formats, if they name a tool on offer and fit it. `any`: between another family's "
+        "markers, as the whole answer, or after text at its end; `whole`: not after text; `taught`: never.",
         default="any",
     )
     trim: Literal["edge", "none"] = doc(
@@ -56,17 +54,16 @@ class CallsConfig:
     )
     repair: Literal["safe", "off"] = doc("Safe repair of malformed JSON.", default="safe")
     coerce: Literal["safe", "off"] = doc(
-        "`safe`: an argument of the wrong type is converted if only one conversion makes sense, unless the "
-        "tool is strict.",
+        "`safe`: an argument of the wrong type is converted if only one conversion makes sense and the tool is "
+        "not strict.",
         default="safe",
     )
     sentinel_arguments: Literal["any", "string"] = doc(
         "`string`: an object as `arguments` is malformed.", default="any"
     )
     argument_streaming: int | Literal["buffered"] = doc(
-        "In streamed answers, a call with this many bytes of arguments is sent while the model writes it. "
-        "`buffered`: calls are sent when they are complete and checked. See "
-        "https://toolwire.github.io/toolwire/how-to/stream-arguments/",
+        "In streams, a call with this many bytes of arguments is sent while the model writes it; `buffered`: only "
+        "when it is complete and checked. See https://toolwire.github.io/toolwire/how-to/stream-arguments/",
         default=256,
     )
     dedupe_calls: bool = doc("Drop a call that repeats an earlier one of the same answer.", default=False)
@@ -76,12 +73,12 @@ class CallsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadAnswersConfig:
-    """How the gateway reacts to answers that do not meet the request."""
+    """Reactions to answers that do not meet the request."""
 
     strict_failure: Literal["error", "assistant_message"] = doc("The effect of a strict failure.", default="error")
     choice_miss: Literal["pass", "reask", "error"] = doc(
-        "The model did not make a required call. `reask`: the model is asked again once, unless a part of the "
-        "answer was sent; text before a required call is held back for that. `pass`: the answer is returned.",
+        "A required call is missing. `reask`: the model is asked again once, unless a part of the answer was "
+        "sent; text before a required call is held back for that. `pass`: the answer is returned.",
         default="reask",
     )
     format_miss: Literal["pass", "error"] = doc(
@@ -89,8 +86,8 @@ class BadAnswersConfig:
     )
     reask: Literal[0, 1, 2, 3] | None = doc(
         "How often the model is asked again after a near miss (an attempted call that cannot be parsed), a strict "
-        "failure, or a missing required call. For the latter two answers are held back until they are checked. 0: "
-        "never. Default: once after a near miss, and as `choice_miss` says.",
+        "failure, or a missing required call; for the latter two, answers are held back until they are checked. "
+        "0: never. Default: once after a near miss, and as `choice_miss` says.",
         default=None,
     )
 
@@ -99,12 +96,10 @@ class BadAnswersConfig:
 class DecodingConfig:
     """Constrained decoding: restricts what the server can generate."""
 
-    constrain: Literal["auto", "off", "required"] = doc(
-        "Constrained decoding for required and named choices.", default="auto"
-    )
+    constrain: Literal["auto", "off", "required"] = doc("For required and named choices.", default="auto")
     constrain_auto: Literal["on", "off"] | None = doc(
-        "The same with `tool_choice: auto`: text stays free, but a call that has begun is valid. Default: on for "
-        "llama.cpp, vLLM and SGLang, unless `constrain` is `off`.",
+        "For `tool_choice: auto`: text stays free, but a call that has begun is valid. Default: on for llama.cpp, "
+        "vLLM and SGLang, unless `constrain` is `off`.",
         default=None,
     )
 
@@ -117,8 +112,7 @@ class ReasoningConfig:
         "Opening and closing tag; null turns detection off.", default=("<think>", "</think>")
     )
     preopened: bool | None = doc(
-        "The chat template opens the reasoning block, so the answer starts inside it. Default: detected from "
-        "answers, for each route.",
+        "The chat template opens the reasoning block. Default: detected from answers, for each route.",
         default=None,
     )
     scan_calls: bool = doc("Calls inside reasoning count.", default=False)
@@ -129,18 +123,15 @@ class ReasoningConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolLoopConfig:
-    """Server-side tools: how often the model is called again with their results, and what the client sees of them. At a
-    limit the answer ends with the text so far."""
+    """Server-side tools: limits, at which the answer ends with the text so far, and what the client sees."""
 
-    max_iterations: int = doc("Answers of the model for one request, including the first.", default=8)
-    max_calls: int = doc("Calls that are run for one request.", default=20)
+    max_iterations: int = doc("Model answers for a request, including the first.", default=8)
+    max_calls: int = doc("Calls run for a request.", default=20)
     max_seconds: float = doc("After this time no call is started and the model is not called again.", default=120.0)
     tool_conflict: Literal["error", "client_wins", "server_wins"] = doc(
-        "A client's tool has the name of a server-side tool: return 400, or offer one of the two.", default="error"
+        "A client's tool has the name of a server-side one: return 400, or offer one of the two.", default="error"
     )
-    expose_server_tools: bool = doc(
-        "Responses: include calls and results of server-side tools as items of the answer.", default=False
-    )
+    expose_server_tools: bool = doc("Responses: include calls and results as items of the answer.", default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +139,7 @@ class LoopDetectConfig:
     """Detects a model that repeats the same call turn after turn."""
 
     repeats: int = doc(
-        "The number of consecutive assistant turns with the same call (name and arguments) that count as a "
-        "loop; 0: never.",
+        "Consecutive assistant turns with the same call (name and arguments) that count as a loop; 0: never.",
         default=0,
     )
     policy: Literal["notice", "fail"] = doc(
@@ -159,11 +149,11 @@ class LoopDetectConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestsConfig:
-    """Models and fields that a client may request, and the fields that are sent to the server."""
+    """Requests that are accepted, and what is forwarded of them."""
 
     unknown_model: Literal["serve", "error"] = doc(
-        "A client requests a model that the server does not list. `serve`: if the server has only one model, that "
-        "one answers; `error`: 404 `model_not_found`. Ignored with `upstream_model`.",
+        "The server does not list the requested model. `serve`: if it has only one, that one answers; `error`: "
+        "404 `model_not_found`. Ignored with `upstream_model`.",
         default="serve",
     )
     tool_names: Literal["standard", "relaxed"] = doc("`relaxed` also allows `.`, `/` and `:`.", default="standard")
@@ -172,34 +162,34 @@ class RequestsConfig:
         "parallel, results that do not follow their call.",
         default="default",
     )
-    unsupported: Literal["error", "ignore"] = doc("Known fields that the route cannot support.", default="error")
+    unsupported: Literal["error", "ignore"] = doc("For known fields that the route cannot support.", default="error")
     forward_unknown: Literal["drop", "list", "all"] = doc(
-        "Forward unknown fields: none, those in the backend's list, or all.", default="list"
+        "Unknown fields that are forwarded: none, those in the backend's list, or all.", default="list"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesConfig:
-    """The format of Responses API responses."""
+    """The form of Responses answers."""
 
     ids: Literal["random", "sequential"] = doc(
         "`sequential`: calls are `fc_001`, `fc_002`, ... with `call_id` equal to `id`.", default="random"
     )
-    error_event: bool = doc("A failed stream contains an `error` event before `response.failed`.", default=True)
-    done_marker: bool = doc("A stream ends with `data: [DONE]`.", default=False)
+    error_event: bool = doc("Send `error` before `response.failed`.", default=True)
+    done_marker: bool = doc("End streams with `data: [DONE]`.", default=False)
     keepalive: Literal["comment", "event"] = doc(
-        "`event`: a silent stream also repeats `response.in_progress`, for clients that wait for events.",
+        "`event`: silent streams also repeat `response.in_progress`, for clients that wait for events.",
         default="comment",
     )
-    event_s: float = doc("The silence after which `keepalive: event` repeats the event.", default=60.0)
+    event_s: float = doc("The silence before each such event.", default=60.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryConfig:
-    """Retries after a model server failed and before any part of an answer was sent."""
+    """Retries after a model server failed, before any part of an answer was sent."""
 
     attempts: int = doc(
-        "Attempts among the servers of a route, including the first; 1: no retry. Each `fallback` adds one.",
+        "Attempts among a route's servers, including the first; 1: no retry. Each `fallback` adds one.",
         default=2,
     )
     backoff_s: float = doc(
@@ -207,8 +197,7 @@ class RetryConfig:
     )
     backoff_max_s: float = doc("The longest such pause.", default=8.0)
     retry_after_max_s: float = doc(
-        "The longest `Retry-After` that the gateway waits for; beyond: the client gets the error, with its "
-        "`Retry-After`.",
+        "The longest `Retry-After` that is waited for; beyond: the client gets the error with it.",
         default=5.0,
     )
 
@@ -220,25 +209,25 @@ class UsageConfig:
     source: Literal["auto", "backend", "estimate"] = doc("Where token counts come from.", default="auto")
     encoding: str = doc("tiktoken encoding for estimates.", default="o200k_base")
     count: Literal["auto", "backend_tokenize", "estimate"] = doc(
-        "Who counts the tokens of a prompt. `auto`: the server, if a client requests a count; `backend_tokenize`: "
-        "also if the server reported no usage; `estimate`: the gateway.",
+        "Who counts a prompt's tokens. `auto`: the server, if a client requests a count; `backend_tokenize`: also "
+        "if it reported no usage; `estimate`: the gateway.",
         default="auto",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteOptions:
-    """How a route handles tools. `defaults:` sets these options for all routes; a route overrides single keys."""
+    """How a route handles tools. `defaults` is for all routes; a route overrides single keys."""
 
     mode: Literal["prompt", "template", "text", "native", "hybrid", "auto"] = doc(
-        "Who describes the tools and who reads the calls. `prompt`: the gateway does both; `template`: the model's"
-        " chat template describes, the gateway reads; `text`: `template` if a test request shows that it works, "
-        "else `prompt` (the default of `serve --backend URL`); `native`: the server does both; `hybrid`: the "
-        "server, or the gateway if that fails; `auto`: `template` if it works, else `hybrid`.",
+        "Who describes the tools and who reads the calls. `prompt`: the gateway does both; `template`: the chat "
+        "template describes, the gateway reads; `text`: `template` if a test request shows that it works, else "
+        "`prompt` (the default of `serve --backend URL`); `native`: the server does both; `hybrid`: the server, "
+        "or the gateway if that fails; `auto`: `template` if it works, else `hybrid`.",
         default="prompt",
     )
     format: str = doc(
-        "Name of the tool-call format; `auto`: that of the model's family, from the model's name, else `hermes`.",
+        "Tool-call format; `auto`: that of the model's family by its name, else `hermes`.",
         default="auto",
     )
     prompt: PromptConfig = doc("The tool description in the prompt.", default_factory=PromptConfig)

@@ -13,36 +13,34 @@ from .server import RateLimitConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointConfig:
-    """One of several servers of a route. In the file: a name, or a mapping with `backend`."""
+    """One of a route's servers. In the file: a name, or a mapping."""
 
     backend: str = doc("Key in `backends`.")
     weight: float = doc("Its share of the requests, above 0.", default=1.0)
-    upstream_model: str | None = doc("Model name sent to it; default: that of the route.", default=None)
+    upstream_model: str | None = doc("Model name sent to it. Default: the route's.", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteConfig:
-    """A route: sends requests for some models to some servers."""
+    """Sends requests for some models to some servers."""
 
     model: str = doc(
         "Model name or glob (`*`); exact names win over globs, earlier globs over later ones.", default="*"
     )
     aliases: tuple[str, ...] = doc("Further names.", default=())
     backend: str = doc("Key in `backends`.", default="default")
-    backends: tuple[EndpointConfig, ...] = doc("Several servers instead of `backend`.", default=())
+    backends: tuple[EndpointConfig, ...] = doc("Several servers, instead of `backend`.", default=())
     balance: Literal["weighted", "round_robin", "least_busy", "sticky"] = doc(
-        "How one of `backends` is chosen. `sticky`: the same one for the same `sticky_by`.", default="weighted"
+        "How one of `backends` is chosen; `sticky`: the same one for the same `sticky_by`.", default="weighted"
     )
     sticky_by: str = doc(
         "`prompt` (everything up to the first user message), or the name of a request header.", default="prompt"
     )
     fallback: tuple[EndpointConfig, ...] = doc(
-        "Servers that are tried in this order if the ones before failed or are down.", default=()
+        "Servers tried in this order if those before failed or are down.", default=()
     )
-    upstream_model: str | None = doc("Model name sent to the backend; default: the client's.", default=None)
-    chain: tuple[MiddlewareConfig, ...] | None = doc(
-        "Chain of this route; default: the top-level `chain`.", default=None
-    )
+    upstream_model: str | None = doc("Model name sent to the backend. Default: the client's.", default=None)
+    chain: tuple[MiddlewareConfig, ...] | None = doc("Default: the top-level `chain`.", default=None)
     rate_limit: RateLimitConfig = doc("For all clients of this route together.", default_factory=RateLimitConfig)
     rate_limit_per_key: RateLimitConfig = doc(
         "For each key on this route, besides the key's own limits.", default_factory=RateLimitConfig

@@ -46,31 +46,31 @@ REFUSED: Final = ("connections", "head_timeout", "head_too_large", "malformed", 
 """Values of the label `cause` of `clients_refused_total`."""
 
 FIELDS: Final = {
-    "request_id": "The `X-Request-Id` of the response, which is also sent to the model server.",
-    "client_request_id": "The client's `x-client-request-id`, which is also sent to the model server.",
-    "endpoint": "The protocol of the request: `chat`, `responses`, `messages`, a plug-in's, or the path of a request that is forwarded unchanged.",
+    "request_id": "The response's `X-Request-Id`, also sent to the model server.",
+    "client_request_id": "The client's `x-client-request-id`, also sent to the model server.",
+    "endpoint": "`chat`, `responses`, `messages`, a plug-in's protocol, or the path of a request that is forwarded unchanged.",
     "stream": "`true` if the client requested a stream.",
-    "status": "HTTP status; a stream that fails later keeps 200. 499: the client disconnected.",
-    "code": "The error code, as in the response.",
+    "status": "HTTP status; a stream that fails keeps 200. 499: the client disconnected.",
+    "code": "The error code.",
     "client_disconnected": "`true` if the client disconnected before the end.",
-    "total_ms": "Time from the request's head to the last byte of the response.",
-    "backend_ms": "The part of `total_ms` spent waiting for backends.",
+    "total_ms": "From the request's head to the response's last byte.",
+    "backend_ms": "The part spent waiting for backends.",
     "overhead_ms": "The rest of `total_ms`.",
     "queue_ms": "The part of `backend_ms` spent waiting for a free connection (`pool.connections`).",
-    "prepare_ms": "Time until the first backend request: reading the body, validation, the prompt.",
-    "first_byte_ms": "Time until the first byte of the response.",
-    "key": "The name of the client's key, if it has one (`auth.keys[].name`).",
-    "model": "The model that the client requested: the first 128 characters of its name.",
+    "prepare_ms": "Time until the first backend request.",
+    "first_byte_ms": "Time until the response's first byte.",
+    "key": "The name of the client's key (`auth.keys[].name`).",
+    "model": "The requested model, at most 128 characters.",
     "route": "The route's `model`.",
-    "trace_id": "The trace of OpenTelemetry, if that is on.",
-    "backend": "The name of the last backend that got the request.",
+    "trace_id": "OpenTelemetry's trace.",
+    "backend": "The last backend that got the request.",
     "tools": "Number of tools on offer.",
-    "tool_names": "Names of the tools on offer, at most 32.",
-    "input_tokens": "Tokens of the prompt. Absent if a response was forwarded unread and the server reports no usage.",
-    "output_tokens": "Tokens of the answer; absent in the same case.",
-    "usage_source": "`backend`, or `estimate` if any of the counts is estimated.",
-    "usage_tokenizer": "How tokens were estimated: an encoding, or `bytes`.",
-    "backend_errors": "Failed backend calls, including those that were retried.",
+    "tool_names": "Their names, at most 32.",
+    "input_tokens": "Tokens of the prompt; absent if the response was forwarded unread and the server reports no usage.",
+    "output_tokens": "Tokens of the answer; likewise.",
+    "usage_source": "`backend`, or `estimate` if any count is estimated.",
+    "usage_tokenizer": "The estimate's encoding, or `bytes`.",
+    "backend_errors": "Failed backend calls, also if retried.",
 }
 """The gateway's own fields of the access line, with descriptions (R18.1). Fields without a value and counts of zero are
 left out."""
@@ -93,7 +93,7 @@ class Metrics:
             "toolwire_request_duration_seconds", "Whole request", "endpoint", *BY_MODEL, bounds=_SECONDS
         )
         self.overhead = Histogram(
-            "toolwire_overhead_seconds", "Time not spent waiting for the backend", "endpoint", bounds=_OVERHEAD
+            "toolwire_overhead_seconds", "Time not spent waiting for a backend", "endpoint", bounds=_OVERHEAD
         )
         self.first_token = Histogram(
             "toolwire_time_to_first_token_seconds",
@@ -105,26 +105,26 @@ class Metrics:
         self.inflight = Gauge("toolwire_inflight_requests", "Requests being served")
         self.body_bytes = Gauge(
             "toolwire_request_body_bytes",
-            "Bytes of request bodies in memory, of requests that arrive or are being served",
+            "Bytes of request bodies in memory",
         )
         self.connections = Gauge("toolwire_client_connections", "Open connections of clients")
         self.refused = Counter("toolwire_clients_refused_total", "Connections closed because of a limit", "cause")
         self.backend_errors = Counter("toolwire_backend_errors_total", "Failed backend calls", "backend", "code")
         self.backend_up = Gauge(
             "toolwire_backend_up",
-            "1 if the backend is up, by health checks, `/ready` and circuit breakers",
+            "1 if the backend is up (health checks, `/ready`, circuit breakers)",
             "backend",
             merge="last",
         )
         self.tools_native = Gauge(
             "toolwire_tools_native",
-            "1 if the server handles tools itself, 0 if the gateway does, by the last test (`mode: hybrid`, `auto`)",
+            "1 if the server handles tools, 0 if the gateway does (`mode: hybrid`, `auto`)",
             "backend",
             merge="last",
         )
         self.tools_templated = Gauge(
             "toolwire_tools_templated",
-            "1 if the model's chat template can describe tools, 0 if not, by the last test (`mode: template`, `text`, `auto`)",
+            "1 if the chat template can describe tools, else 0 (`mode: template`, `text`, `auto`)",
             "backend",
             merge="last",
         )
@@ -133,15 +133,13 @@ class Metrics:
             "toolwire_middleware_errors_total", "Unexpected exceptions in middlewares", "middleware"
         )
         self.dropped_lines = Counter(
-            "toolwire_access_lines_dropped_total", "Access lines that were not written (`server.access_share`)"
+            "toolwire_access_lines_dropped_total", "Access lines not written (`server.access_share`)"
         )
         self.rate_limited = Counter("toolwire_rate_limited_total", "Requests refused by a limit", "limit")
         self.limit_store_up = Gauge(
             "toolwire_limit_store_up", "1 if the shared counts of the limits can be reached", merge="last"
         )
-        self.cache_bytes = Gauge(
-            "toolwire_cache_bytes", "Bytes in caches, an upper estimate (`limits.cache_bytes`)", "contents"
-        )
+        self.cache_bytes = Gauge("toolwire_cache_bytes", "Bytes in caches, at most (`limits.cache_bytes`)", "contents")
         self.cache_entries = Gauge("toolwire_cache_entries", "Entries of caches", "contents")
         self.cache_evictions = Counter("toolwire_cache_evictions_total", "Entries evicted from caches", "contents")
         self.cells = cells or SharedCounters()

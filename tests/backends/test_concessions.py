@@ -28,7 +28,7 @@ FULL = ModelRequest(
         Message("assistant", (Reasoning("Hm."), Text("a"))),
         Message("developer", (Text("d"),)),
     ),
-    sampling=Sampling(seed=1, max_tokens=32000),
+    sampling=Sampling(temperature=0.7, top_p=0.9, top_k=40, seed=1, max_tokens=32000, presence_penalty=0.5),
 )
 """A request with much that a server may refuse."""
 
@@ -137,6 +137,7 @@ def test_not_every_message_about_streams_refuses_them(message: str) -> None:
             Concessions(without=frozenset({"max_tokens"})),
         ),
         ("The model gpt-5-2025-08-07 takes max_tokens between 1-8192", Concessions(most_tokens=8192)),
+        ("Requests with max_tokens > 4096 must have stream=true", Concessions(without=frozenset({"whole"}))),
         ("This model doesn't support image input", Concessions(no_images=True)),
         ("Fetching image URLs is not supported", Concessions(no_images=True)),
         ("this model is missing data required for image input", Concessions(no_images=True)),
@@ -160,6 +161,36 @@ def test_not_every_message_about_streams_refuses_them(message: str) -> None:
         ("At most 1 image(s) may be provided in one request.", ONE_IMAGE),
         ("At most 0 image(s) may be provided in one request.", Concessions(no_images=True)),
         ("The model server answered 400: could not reserve the context window", None),
+        *(
+            (words, None)
+            for words in (
+                "temperature must be non-negative, got -1.0.",
+                "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 3.0 instead.",
+                "top_p must be in (0, 1], got 0.0.",
+                "top_k must be 0 (disable), or at least 1, got -5.",
+                "presence_penalty must be in [-2, 2], got 3.0.",
+                "seed: Input should be a valid integer",
+                "Invalid temperature value, the valid range of temperature is [0, 2]",
+                '[{"type":"less_than_equal","loc":["body","top_p"],"msg":"Input should be less than or equal to 1"}]',
+                "[{'type': 'missing', 'loc': ('body', 'messages'), 'msg': 'Field required', 'input': {'top_p': 0.9, 'seed': 1}}]",
+                "1 validation error\n  Input should be a valid string [type=string_type, input_value='seed, image, files']",
+            )
+        ),
+        *(
+            (words, Concessions(without=frozenset({name})))
+            for words, name in (
+                ("invalid temperature: only 0.6 is allowed for this model", "temperature"),
+                ("`temperature` may only be set to 1 when thinking is enabled.", "temperature"),
+                ("`temperature` and `top_p` cannot both be specified for this model. Please use only one.", "top_p"),
+                ("`top_p` must be greater than or equal to 0.95 or unset when thinking is enabled.", "top_p"),
+                ("#: extraneous key [top_k] is not permitted, please reformat your input and try again.", "top_k"),
+                ("Argument not supported on this model: presencePenalty", "presence_penalty"),
+            )
+        ),
+        ("request (6030 tokens) exceeds the available context size (4096 tokens), try increasing it", None),
+        ("The input (6030 tokens) is longer than the model's context length (4096 tokens).", None),
+        ("invalid params, context window exceeds limit (2013)", None),
+        ("max_tokens must be at least 1, got -95.", None),
         ("Missing `reasoning_content` field in the assistant message at message index 1.", None),
         ("Missing reasoning_content in the assistant message", None),
     ],

@@ -12,7 +12,8 @@ from toolwire.protocols.shared import openai
 from toolwire.protocols.shared.server_errors import SLIP
 from toolwire.upstream.pool.server import is_failure
 from toolwire.upstream.servers.private_data import PrivateData
-from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean_text, read_refusal, refuses_tools
+from toolwire.upstream.servers.refusals import refuses_tools
+from toolwire.upstream.servers.upstream_errors import MAX_MESSAGE_CHARS, clean_text, read_refusal
 
 
 def said(message: str, **more: object) -> bytes:
@@ -59,6 +60,19 @@ def test_a_call_that_the_model_wrote_wrong_is_no_refusal(body: bytes) -> None:
     for error in (read_refusal(400, {}, body), read_error({**orjson.loads(body), "status_code": 400})):
         assert error is not None
         assert (error.status, error.transient, refuses_tools(error), is_failure(error)) == (502, True, False, False)
+
+
+@every(
+    "body",
+    [
+        said("[{'type': 'missing', 'loc': ('body', 'messages'), 'input': {'model': 'm', 'tools': [], 'seed': 1}}]"),
+        b'{"detail":[{"type":"missing","loc":["body","messages"],"input":{"model":"m","tools":[]}}]}',
+        said("1 validation error\n  Field required [type=missing, input_value={'tools': []}, input_type=dict]"),
+    ],
+)
+def test_a_message_that_repeats_the_request_refuses_none_of_its_tools(body: bytes) -> None:
+    assert not refuses_tools(read_refusal(400, {}, body))
+    assert refuses_tools(read_refusal(400, {}, said("Invalid type for 'input': expected no tools")))
 
 
 def test_the_code_of_a_provider_hides_no_status() -> None:

@@ -136,6 +136,14 @@ def formed(kind: str) -> dict[str, dict[str, Any]]:
     return {CHAT: {"response_format": chat}, RESPONSES: {"text": {"format": form}}}
 
 
+PLAIN = says("openai_chat", Text("{}"))
+PATH = {"type": "string"}
+BOUNDED = {
+    "type": "object",
+    "properties": {"path": {**PATH, "pattern": "a{0,9999}"}, "pattern": {**PATH, "maxLength": 9}},
+}
+SCHEMA_A = {"type": "object", "properties": {"path": PATH}, "required": ["path"], "additionalProperties": False}
+
 Field = tuple[tuple[str, ...], dict[str, dict[str, Any]], Callable[[Any], bool]]
 FIELDS: dict[str, Field] = {
     "reasoning of earlier turns": (
@@ -147,6 +155,62 @@ FIELDS: dict[str, Field] = {
         ),
         {path: thoughtful(path) for path in CLIENTS},
         lambda body: any("reasoning_content" in one for one in body["messages"]),
+    ),
+    "earlier turns without reasoning": (
+        (
+            "The `reasoning_content` in the thinking mode must be passed back to the API.",
+            "thinking is enabled but reasoning_content is missing in assistant tool call message at index 1",
+            "Missing `reasoning_content` field in the assistant message at message index 1.",
+        ),
+        {path: called(path) for path in CLIENTS},
+        lambda body: not all(one.get("reasoning_content") for one in body["messages"] if one["role"] == "assistant"),
+    ),
+    "content in parts": (
+        (
+            "Invalid type for 'messages[0].content': expected a string, but got an array instead.",
+            "Failed to deserialize the JSON body: messages[0].content: invalid type: sequence, expected a string",
+            "json: cannot unmarshal array into Go struct field ChatRequest.messages.content of type string",
+            "invalid message format",
+        ),
+        {
+            CHAT: {"messages": [{"role": "user", "content": [{"type": "text", "text": text} for text in "ab"]}]},
+        },
+        lambda body: not all(isinstance(one["content"], str | None) for one in body["messages"]),
+    ),
+    "a turn of the model at the end": (
+        (
+            "This model does not support assistant message prefill. The conversation must end with a user message.",
+            "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant",
+            "Assistant response prefill is incompatible with enable_thinking.",
+            "Cannot have 2 or more assistant messages at the end of the list.",
+        ),
+        {CHAT: {"messages": [{"role": one, "content": one} for one in ("user", "assistant")]}},
+        lambda body: body["messages"][-1]["role"] == "assistant",
+    ),
+    "bounds in schemas": (
+        (
+            "Failed to initialize samplers: failed to parse grammar",
+            "JSON schema conversion failed:\nPattern must start with '^' and end with '$'",
+        ),
+        {
+            CHAT: {"tools": [{"type": "function", "function": {"name": "read", "parameters": BOUNDED}}]},
+            RESPONSES: {"tools": [{"type": "function", "name": "read", "parameters": BOUNDED}]},
+            MESSAGES: {"tools": [{"name": "read", "input_schema": BOUNDED}]},
+        },
+        lambda body: body["tools"][0]["function"]["parameters"]["properties"] != {"path": PATH, "pattern": PATH},
+    ),
+    "strict": (
+        (
+            "Tools with strict=True are not supported by this model",
+            "tools.0.function.strict Extra inputs are not permitted [type=extra_forbidden, input_value=False]",
+        ),
+        {
+            CHAT: {
+                "tools": [{"type": "function", "function": {"name": "read", "strict": True, "parameters": SCHEMA_A}}]
+            },
+            RESPONSES: {"tools": [{"type": "function", "name": "read", "strict": True, "parameters": SCHEMA_A}]},
+        },
+        lambda body: "strict" in body["tools"][0]["function"],
     ),
     "parallel_tool_calls": (
         (
@@ -307,6 +371,57 @@ async def test_fields_that_a_service_refuses(name: str, path: str) -> None:
         assert [has_it(one.json) for one in up.posts] == [True, False, False], word
 
 
+BESIDE_TOOLS: dict[str, tuple[dict[str, Any], Callable[[Any], bool]]] = {
+    "This model doesn't support tool use in streaming mode.": ({}, lambda body: body.get("stream") is True),
+    "json mode cannot be combined with tool/function calling": (
+        formed("json_object")[CHAT],
+        lambda body: body.get("response_format") == {"type": "json_object"},
+    ),
+    "Function tools with reasoning_effort are not supported for gpt-5.6 in /v1/chat/completions. To use function tools, "
+    "use /v1/responses or set reasoning_effort to 'none'.": (
+        {"reasoning_effort": "high"},
+        lambda body: body.get("reasoning_effort") != "none",
+    ),
+}
+"""Words that refuse a field beside tools, a request with it, and whether the server was sent it."""
+
+
+@every("words", BESIDE_TOOLS)
+async def test_what_is_refused_beside_tools_is_sent_without_them(words: str) -> None:
+    more, has_it = BESIDE_TOOLS[words]
+    called = says("openai_chat", ToolUse("c1", "read", '{"path": "a"}'))
+
+    def script(asked: Asked) -> Answer:
+        body = asked.json
+        return Refuse(400, words) if has_it(body) and "tools" in body else (called if "tools" in body else PLAIN)(asked)
+
+    body = {**asking(CHAT, True), "stream_options": None, **more}
+    alone = {key: value for key, value in body.items() if key not in ("tools", "tool_choice")}
+    async with gateway_before([script], backend={"reasoning_effort": True}, defaults={"mode": "native"}) as (
+        server,
+        up,
+    ):
+        for one in (body, body, alone):
+            answer = await post(server, one, path=CHAT)
+            assert answer.status == 200, answer.body
+    assert [has_it(one.json) for one in up.posts] == [True, False, False, True]
+
+
+async def test_an_effort_that_openai_has_beside_tools_though_none_is_asked_for() -> None:
+    words = "Function tools with reasoning_effort are not supported for gpt-5.6-sol in /v1/chat/completions."
+    called = says("openai_chat", ToolUse("c1", "read", '{"path": "a"}'))
+
+    def script(asked: Asked) -> Answer:
+        return called(asked) if asked.json.get("reasoning_effort") == "none" else Refuse(400, words)
+
+    for path in CLIENTS:
+        async with gateway_before([script], defaults={"mode": "native"}) as (server, up):
+            for _ in range(2):
+                answer = await post(server, asking(path, True), path=path)
+                assert said(path, answer, True)[1] == [("read", {"path": "a"})], answer.body
+        assert len(up.posts) == 3
+
+
 @every("path", CLIENTS)
 @every("stream", [False, True])
 async def test_an_answer_in_the_other_form_has_the_servers_counts(path: str, stream: bool) -> None:
@@ -366,18 +481,64 @@ async def test_reasoning_that_another_server_signed_ends_no_session(kind: str, p
     assert b"Hello" in up.posts[-1].body
 
 
-async def test_a_field_that_a_server_of_responses_refuses() -> None:
-    said = says("openai_responses", Text("ok"))
+SCOPED = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral", "scope": "global"}}
+
+
+@every(
+    "kind, path, more, name, words",
+    [
+        (
+            "openai_responses",
+            RESPONSES,
+            {"prompt_cache_retention": "24h"},
+            b"prompt_cache_retention",
+            "Unsupported parameter: prompt_cache_retention",
+        ),
+        (
+            "anthropic_messages",
+            MESSAGES,
+            {"context_management": {"edits": []}},
+            b"context_management",
+            "context_management: Extra inputs are not permitted",
+        ),
+        (
+            "anthropic_messages",
+            MESSAGES,
+            {"system": [SCOPED]},
+            b"scope",
+            "system.0.cache_control.ephemeral.scope: Extra inputs are not permitted",
+        ),
+        (
+            "anthropic_messages",
+            MESSAGES,
+            {"tools": [{"name": "read", "strict": True, "input_schema": SCHEMA_A}]},
+            b"strict",
+            "tools.0.custom.strict: Extra inputs are not permitted",
+        ),
+        (
+            "anthropic_messages",
+            MESSAGES,
+            {"thinking": {"type": "enabled", "budget_tokens": 1024, "display": "summarized"}, "max_tokens": 4096},
+            b"budget_tokens",
+            '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" and "output_config.effort".',
+        ),
+    ],
+)
+async def test_a_field_that_a_server_of_another_protocol_refuses(
+    kind: str, path: str, more: dict[str, Any], name: bytes, words: str
+) -> None:
+    said = says(kind, Text("ok"))
 
     def script(asked: Asked) -> Answer:
-        detail = {"detail": "Unsupported parameter: prompt_cache_retention"}
-        return Answer([json.dumps(detail).encode()], 400) if "prompt_cache_retention" in asked.json else said(asked)
+        return Answer([json.dumps({"detail": words}).encode()], 400) if name in asked.body else said(asked)
 
-    body = {**asking(RESPONSES, False), "prompt_cache_retention": "24h"}
-    async with gateway_before([script], backend={"kind": "openai_responses"}) as (server, up):
+    body = {**asking(path, False), **more}
+    async with gateway_before([script], backend={"kind": kind}, defaults={"mode": "native"}) as (server, up):
         for _ in range(2):
-            assert (await post(server, body, path=RESPONSES)).status == 200
-    assert len(up.posts) == 3
+            assert (await post(server, body, path=path)).status == 200
+    assert [name in one.body for one in up.posts] == [True, False, False]
+    if name == b"budget_tokens":
+        assert up.posts[-1].json["thinking"] == {"type": "adaptive", "display": "summarized"}
 
 
 async def test_one_image_that_is_refused_teaches_nothing() -> None:

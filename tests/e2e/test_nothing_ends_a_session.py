@@ -532,10 +532,12 @@ async def test_a_temperature_beyond_the_server(ask: Sessions, client: str) -> No
 
 
 LIMIT: Final = {"chat": "max_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
-REFUSALS: Final = [
+REFUSALS: Final[list[tuple[str, int | None, bool]]] = [
     ("This model's maximum context length is 4096 tokens. However, you requested 100100 tokens (100 in the messages, 100000 in the completion).", 3996, False),
     ("'max_tokens' or 'max_completion_tokens' is too large: 100000. This model's maximum context length is 8192 tokens and your request has 35 input tokens (100000 > 8192 - 35).", 8157, False),
+    ("You passed 31073 input tokens and requested 100000 output tokens. However, the model's context length is only 131072 tokens, resulting in a maximum input length of 31072 tokens.", None, False),
     ("max_tokens is too large: 100000. This model supports at most 16384 completion tokens, whereas you provided 100000.", 16384, True),
+    ("The maximum tokens you requested exceeds the model limit of 8192. Try again with a maximum tokens value that is lower than 8192.", 8192, True),
     ("max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens for m", 64000, True),
     ("`max_tokens` must be less than or equal to `8192`, the maximum value for `max_tokens` is less than the `context_window` for this model", 8192, True),
     ("Invalid max_tokens value, the valid range of max_tokens is [1, 8192]", 8192, True),
@@ -546,13 +548,15 @@ REFUSALS: Final = [
 
 
 @cells_with("refusal", REFUSALS)
-async def test_a_limit_that_is_refused(ask: Sessions, client: str, server: str, refusal: tuple[str, int, bool]) -> None:
+async def test_a_limit_that_is_refused(
+    ask: Sessions, client: str, server: str, refusal: tuple[str, int | None, bool]
+) -> None:
     """Asked again with what the server says; what holds for every request is remembered."""
     words, wanted, lasting = refusal
     kind = SERVERS[server].kind
     body = {**user(client, TEXT[client]), LIMIT[client]: 100_000}
     seen = await ask(client, server, body, body, script=[Refuse(400, words), says(kind, Text("ok"))])
-    sent = [one[LIMIT["chat" if server == "text" else server]] for one in seen.bodies]
+    sent = [one.get(LIMIT["chat" if server == "text" else server]) for one in seen.bodies]
     assert sent == [100_000, wanted, wanted if lasting else 100_000]
 
 
@@ -620,6 +624,24 @@ async def test_a_parameter_that_is_refused(ask: Sessions, client: str, server: s
     seen = await ask(client, server, body, body, script=[Refuse(400, words), says(kind, Text("ok"))])
     assert ["temperature" in one for one in seen.bodies] == [True, False, False]
     assert seen.told == {"parameter_refused"}
+
+
+@every("client", ["chat", "responses"])
+async def test_a_temperature_that_is_refused_as_too_high(ask: Sessions, client: str) -> None:
+    """One in the server's range is sent later."""
+    high, low = ({**user(client, TEXT[client]), "temperature": one} for one in (1.5, 0.7))
+    words = "<400> InternalError.Algo.InvalidParameter: The parameter `temperature` must be in range [0.0, 1.0)"
+    seen = await ask(client, "chat", high, high, low, script=[Refuse(400, words), says("openai_chat", Text("ok"))])
+    assert [one["temperature"] for one in seen.bodies] == [1.5, 1, 1, 0.7]
+
+
+@cells(*NATIVE)
+async def test_a_value_that_is_wrong_is_the_clients_fault(ask: Sessions, client: str, server: str) -> None:
+    words = "top_p must be in (0, 1], got 0.0."
+    body = {**user(client, TEXT[client]), "top_p": 0}
+    seen = await ask(client, server, body, status=400, script=[Refuse(400, words)])
+    assert [one["top_p"] for one in seen.bodies] == [0]
+    assert words in seen.answer.body.decode()
 
 
 # --- what is said of it ---------------------------------------------------------------------------------------------

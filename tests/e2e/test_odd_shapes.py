@@ -79,6 +79,21 @@ CHAT_SHAPES: dict[str, tuple[Any, Any]] = {
         [A],
     ),
     "no index at all": (chat(calling(of(None, name="read")), calling(of(None, arguments=READ_A))), [A]),
+    "an index for each piece": (chat(calling(NAME), calling(of(1, arguments='{"path":')), calling(of(2, arguments='"a"}'))), [A]),
+    "the second name on the first index, the rest on its own": (
+        chat(
+            calling(of(id="x", name="read", arguments=READ_A)), calling(of(id="y", name="read", arguments="")),
+            calling(of(1, arguments='{"path":')), calling(of(1, arguments='"b"}')),
+        ),
+        [A, B],
+    ),
+    "an id for each piece, on one index": (
+        chat(
+            calling(of(id="x", name="read", arguments="")), calling(of(id="y", name="read", arguments="")),
+            calling(of(id="x", arguments=READ_A)), calling(of(id="y", arguments=READ_B)),
+        ),
+        [A, B],
+    ),
     "a name, and no end": (chat(calling(NAME), end=None), INSIDE),
     "half a call, and no end": (chat(calling(NAME), calling(of(arguments='{"path": "a')), end=None), INSIDE),
     "a call, a name, and no end": (chat(calling(of(id="x", name="read", arguments=READ_A)), calling(of(1, id="y", name="read")), end=None), [A]),

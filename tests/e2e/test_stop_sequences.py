@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import Any
 
 import orjson
 
 from tests.cases import every
-from tests.e2e.conftest import CHAT, USER, function, gateway_before, post
+from tests.e2e.conftest import CHAT, USER, function, gateway_before, post, serving
 from tests.e2e.meaning import says
 from tests.e2e.speaking import JSON, SSE, speaking
+from tests.e2e.test_retries import config
 from toolwire.model import ModelReply, ReplyChoice, Text
 from toolwire.protocols.chat.protocol import ChatProtocol
-from toolwire.testing import Answer, Asked, Refuse, Say
+from toolwire.testing import Answer, Asked, Refuse, Say, Upstream
 
 both = every("stream", [False, True])
 FOUR = ["#1", "#2", "#3", "#4"]
@@ -56,6 +58,26 @@ async def test_what_the_server_refuses_the_gateway_applies(stream: bool) -> None
             answer = await post(server, {"messages": USER, "stop": ["", "#2", "#4"], "stream": stream})
             assert text_of(answer, stream) == ("One, two ", "stop")
     assert len(up.posts) == 3
+
+
+@both
+async def test_another_server_that_refuses_them_answers_in_the_end(stream: bool) -> None:
+    """The first one has accepted the request, with the stop sequences, before its connection breaks."""
+
+    def refusing(asked: Asked) -> Answer:
+        refusal = Refuse(400, "Argument not supported on this model: stop")
+        return refusal if "stop" in asked.json else Say("One, two #4", " three")(asked)
+
+    async with (
+        Upstream([Refuse(503), Refuse(503), Say(cut=True)]) as one,
+        Upstream([refusing]) as other,
+        AsyncExitStack() as stack,
+    ):
+        gateway = await stack.enter_async_context(serving(config(one.url, other.url)))
+        for _ in range(2):
+            answer = await post(gateway, {"messages": USER, "stop": FOUR, "stream": stream})
+            assert text_of(answer, stream) == ("One, two ", "stop")
+    assert ["stop" in asked.json for asked in (*one.posts, *other.posts)] == [True] * 5 + [False] * 2
 
 
 @both

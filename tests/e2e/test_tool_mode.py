@@ -63,6 +63,11 @@ REFUSALS: dict[str, tuple[int, Any]] = {
     "llama.cpp choice": (500, {"error": {"code": 500, "message": "tool_choice param requires --jinja flag"}}),
     "whoever, 400": (400, {"detail": "Unexpected field: tools"}),
     "whoever, 501": (501, {"error": "tools are not implemented"}),
+    "lm studio template": (400, {"error": 'Error rendering prompt with jinja template: "Cannot call something".'}),
+    "llama.cpp schema": (
+        400,
+        {"error": {"code": 400, "message": "JSON schema conversion failed:\nUnrecognized schema: {}"}},
+    ),
 }
 NO_OBJECT = {"error": "Invalid tool_choice type: 'object'. Supported string values: none, auto, required"}
 

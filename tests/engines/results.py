@@ -34,16 +34,28 @@ MANNERS: Final = (", whole", ", streamed")
 LOOK: Final = re.compile(r"`look_\w+`")
 """Tools whose names differ only so that an engine forgets nothing between two situations."""
 
+HEAD: Final = re.compile(r"(`[^`]+`|\w+): (.*)|(.*), (chat|messages|responses|`mode: \w+`)")
+"""A title that begins or ends with a mode or a protocol. Titles that differ only in this are named once."""
+
+DETAIL: Final = re.compile(r" \(enforced by `\w+`\)|(?<=`): .*")
+"""What the page leaves out of a result: the feature that enforced a call, and the words of an error."""
+
+PLAIN: Final = re.compile(r"^200(, (text|call `\w+`))*, end `[\w ]+`([,;] |$)")
+"""The beginning of a result that says what the model wrote."""
+
+PROMISED: Final = "as promised"
+BROKEN: Final = "**broken**"
+
 INTRODUCTION: Final = """\
 # Real engines
 
-`make engines` installs these engines, starts each with a small model, and sends the same situations through toolwire to it
-([how to run it](../../CONTRIBUTING.md#real-engines)). A situation tests what the gateway promises, not what the model says.
+`make engines` starts each engine with a small model and sends the same situations through toolwire to it
+([how to run it](../../CONTRIBUTING.md#real-engines)).
 """
 
 LEGEND: Final = """\
-Each line has situations, the result with most engines, and then the engines with another one. The client got what is
-promised, a right answer or a named error, unless the line says **broken**.
+Situations whose result differs, each with the result of most engines and then the engines with another one.
+`tests/engines/results.json` has all.
 """
 
 
@@ -106,10 +118,10 @@ def _lines(results: Mapping[str, Any]) -> Iterator[str]:
     yield f"\nModel: {', '.join(models)}.\n"
     yield "## Mistakes\n"
     yield from _mistakes(results) or ["None in these runs."]
-    yield f"\n## Situations\n\n{LEGEND}"
+    yield f"\n## Differences\n\n{LEGEND}"
     for group, heading in GROUPS.items():
-        yield f"### {heading}\n"
-        yield from _table(ran, [one for one in ordered() if one.group == group])
+        if rows := list(_table(ran, [one for one in ordered() if one.group == group])):
+            yield from (f"### {heading}\n", *rows, "")
 
 
 def _mistakes(results: Mapping[str, Any]) -> list[str]:
@@ -129,7 +141,7 @@ def _mistakes(results: Mapping[str, Any]) -> list[str]:
 
 
 def _table(engines: Mapping[str, Any], of_group: Iterable[Situation]) -> Iterator[str]:
-    """A line for each result, with the situations that had it."""
+    """A line for each result that differs between engines, with the situations that had it."""
     lines: dict[str, list[str]] = {}
     for situation in of_group:
         title = situation.title
@@ -140,29 +152,41 @@ def _table(engines: Mapping[str, Any], of_group: Iterable[Situation]) -> Iterato
             titles[-1] = base
         else:
             titles.append(title)
-    yield from (f"- **{_text('; '.join(titles))}.** {_text(results)}".rstrip() for results, titles in lines.items())
-    yield ""
+    lines.pop("", None)
+    yield from (f"- **{_text(_joined(titles))}.** {_text(results)}".rstrip() for results, titles in lines.items())
+
+
+def _joined(titles: Iterable[str]) -> str:
+    """The titles in one text. Those that differ only in their mode or protocol share the rest."""
+    heads: dict[str, list[str]] = {}
+    for title in titles:
+        head, end, start, tail = match.groups() if (match := HEAD.fullmatch(title)) else (None, title, None, None)
+        heads.setdefault(end or start[:1].lower() + start[1:], []).extend(filter(None, (head or tail,)))
+    return "; ".join(f"{', '.join(those)}: {rest}" if those else rest for rest, those in heads.items())
 
 
 def _results(outcomes: Mapping[str, Mapping[str, Any] | None]) -> str:
-    """The result that most engines had, and the engines with another one."""
+    """The result that most engines had, and the engines with another one. Empty if there is no difference."""
     engines: dict[str, list[str]] = {}
     for title, outcome in outcomes.items():
-        engines.setdefault(_result(outcome), []).append(title)
+        if outcome and "skipped" not in outcome:
+            engines.setdefault(_result(outcome), []).append(title)
+    if not engines:
+        return "skipped. " if any(outcomes.values()) else "not run. "
     usual, those = max(engines.items(), key=lambda item: len(item[1]))
+    if len(engines) == 1 and BROKEN not in usual:
+        return ""
     if len(those) == 1 < len(engines):
         usual = ""
     others = [f"{' and '.join(titles)}: {result}" for result, titles in engines.items() if result != usual]
     return "".join(f"{part}. " for part in (usual, *others) if part)
 
 
-def _result(outcome: Mapping[str, Any] | None) -> str:
-    if not outcome:
-        return "not run"
-    if "skipped" in outcome:
-        return "skipped"
-    seen = LOOK.sub("`look`", outcome.get("seen", "")).rstrip(".")
-    return f"**broken** {seen}".rstrip() if outcome.get("gateway") else seen or "as promised"
+def _result(outcome: Mapping[str, Any]) -> str:
+    seen = DETAIL.sub("", LOOK.sub("`look`", outcome.get("seen", ""))).rstrip(".")
+    if outcome.get("gateway"):
+        return f"{BROKEN} {seen}".rstrip()
+    return PLAIN.sub("", seen, count=1) or PROMISED
 
 
 def _text(text: str) -> str:

@@ -24,12 +24,23 @@ SAID = [
         " and your request has 1000 input tokens (5000 > 4096 - 1000).",
         Overflow(1000, 5000, 4096),
     ),
+    (
+        "You passed 57345 input tokens and requested 8192 output tokens. However, the model's context length is only 65536"
+        " tokens, resulting in a maximum input length of 57344 tokens. (parameter=input_tokens, value=57345)",
+        Overflow(57345, 8192, 65536),
+    ),
+    (
+        "You passed 500000 input characters and requested 0 output tokens. However, the model's context length is only 8192"
+        " tokens, resulting in a maximum input length of 8192 tokens (at most 300000 characters).",
+        None,
+    ),
     ("The decoder prompt (length 5000) is longer than the maximum model length of 4096.", Overflow(5000, 0, 4096)),
     # llama.cpp
     ("request (6030 tokens) exceeds the available context size (4096 tokens), try increasing it", Overflow(6030, 0, 4096)),
     ("the request exceeds the available context size. try increasing the context size", None),
     # SGLang
     ("The input (6030 tokens) is longer than the model's context length (4096 tokens).", Overflow(6030, 0, 4096)),
+    ("Input length (5000 tokens) exceeds the maximum allowed length (4090 tokens). Use a shorter input.", Overflow(5000, 0, 4090)),
     (
         "Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of 5000"
         " tokens: 1000 tokens from the input messages and 4000 tokens for the completion.",
@@ -66,6 +77,7 @@ SAID = [
         " length of only 4096 tokens, which is not enough.",
         Overflow(5000, 0, 4096),
     ),
+    ("Reached context length of 4096 tokens with model (arch: qwen3), but this model does not currently support mid-generation context overflow.", None),
     ("prompt too long; exceeded max context length by 4 tokens", None),
     # Gemini, Mistral, Moonshot, Z.ai, Cohere, Fireworks, Copilot, MiniMax, Bedrock
     ("The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).", Overflow(1200000, 0, 1048576)),
@@ -77,6 +89,13 @@ SAID = [
     ("prompt token count of 140000 exceeds the limit of 128000", Overflow(140000, 0, 128000)),
     ("invalid params, context window exceeds limit", None),
     ("Input is too long for requested model.", None),
+    ("Input exceeds the max input token limit", None),
+    # Poolside, SiliconFlow, TensorRT-LLM, Cohere
+    ("Input length 131393 exceeds the maximum allowed input length of 131040 tokens.", Overflow(131393, 0, 131040)),
+    ("length of prompt_tokens (140000) must be less than max_seq_len (131072).", Overflow(140000, 0, 131072)),
+    ("The sum of prompt length (9351.0), query length (0) should not exceed max_num_tokens (8192)", Overflow(9351, 0, 8192)),
+    ("Prompt length (5056) exceeds maximum input length (4096)", Overflow(5056, 0, 4096)),
+    ("total tokens exceeds the model's max of 4096", None),
     # Anthropic's own
     ("prompt is too long: 219898 tokens > 200000 maximum", Overflow(219898, 0, 200000)),
     (
@@ -108,6 +127,9 @@ def test_an_overflow_is_recognised(text: str) -> None:
         "messages.3.content: string too long, expected at most 10 characters",
         "The tool's description is too long.",
         "context is not a supported parameter",
+        "Number of input tokens has exceeded your per-minute rate limit",
+        "The input exceeds the limit of 20 images",
+        "max_tokens (100000) exceeds the maximum of 8192",
     ],
 )
 def test_other_refusals_are_none(text: str) -> None:

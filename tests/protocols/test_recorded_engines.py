@@ -22,7 +22,8 @@ from toolwire.protocols.completions.protocol import CompletionsProtocol
 from toolwire.protocols.messages.protocol import MessagesProtocol
 from toolwire.protocols.responses.protocol import ResponsesProtocol
 from toolwire.upstream.servers.identity import PROBES, Identity, read_listed
-from toolwire.upstream.servers.upstream_errors import read_refusal, refuses_tools
+from toolwire.upstream.servers.refusals import refuses_tools
+from toolwire.upstream.servers.upstream_errors import read_refusal
 
 ENGINES: Final = SHARED / "engines"
 PROTOCOLS: Final[dict[str, ServerSide]] = {

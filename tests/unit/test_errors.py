@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.cases import every
@@ -17,6 +19,7 @@ def test_every_code_gives_its_status_type_headers_and_four_keys(code: str) -> No
     assert (error.status, error.type) == CODES[code][:2]
     fails_again = code in FAILS_AGAIN or error.type == "model_error"
     assert error.headers == ({"x-should-retry": "false"} if fails_again else {})
+    assert not (fails_again and re.search("retry", CODES[code].remedy, re.IGNORECASE)), "one advice, not two"
     assert error.envelope() == {"error": {"message": "what", "type": error.type, "param": "p", "code": code}}
 
 

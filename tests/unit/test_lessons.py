@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from toolwire.model import Constraint
+from dataclasses import replace
+
+from toolwire.model import Constraint, ModelRequest, ToolSpec
 from toolwire.upstream.pool.concession_retries import find_concessions
 from toolwire.upstream.pool.constraint_retries import allows, constraint_key
 from toolwire.upstream.pool.lessons import MOST, Lessons
@@ -72,15 +74,19 @@ def test_not_without_end() -> None:
 
 def test_concessions_are_read_from_lessons() -> None:
     lessons = Lessons(60, Clock())
-    assert find_concessions(lessons, "a", "m") is NONE
+    request = ModelRequest("m", ())
+    assert find_concessions(lessons, "a", request) is NONE
     lessons.learn("a", "m", "images")
     lessons.learn("a", "m", "max_tokens", 4096)
     lessons.learn("a", "m", "max_tokens", 2048)
     lessons.learn("a", "m", "effort", "low high")
     lessons.learn("a", "m", "sampling", "top_k")
-    found = find_concessions(lessons, "a", "m")
+    lessons.learn("a", "m", "sampling", "streamed tools")
+    found = find_concessions(lessons, "a", request)
     assert found == Concessions(no_images=True, most_tokens=2048, efforts=("low", "high"), without=frozenset({"top_k"}))
-    assert find_concessions(lessons, "b", "m") is NONE
+    assert find_concessions(lessons, "b", request) is NONE
+    found = find_concessions(lessons, "a", replace(request, tools=(ToolSpec("look", "", {}),)))
+    assert found.without == {"top_k", "streamed"}, "streams of answers to requests with tools"
 
 
 def test_a_server_that_takes_some_constraints_is_spared_only_those_it_refused() -> None:

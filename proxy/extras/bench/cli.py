@@ -57,8 +57,7 @@ def command() -> None:
     "file",
     metavar="FILE",
     type=click.File("rb"),
-    help="A recording in place of the built-in texts: events with Chat chunks, a whole Chat answer in JSON, or plain text; "
-    "- is standard input.",
+    help="A recording in place of the built-in texts: Chat chunks, a Chat answer, or plain text; - is standard input.",
 )
 @click.option(
     "--chunks",
@@ -91,7 +90,7 @@ def command() -> None:
     default=20,
     show_default=True,
     metavar="N",
-    help="Random seed for the built-in texts and the chunks.",
+    help="Random seed for texts and chunks.",
 )
 @click.option(
     "--repeat", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="Runs of each parser."
@@ -103,7 +102,7 @@ def command() -> None:
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time limit of one parser for one text; slower ones are reported as too slow.",
+    help="Time limit of one parser for one text.",
 )
 @click.option(
     "--growth",
@@ -111,15 +110,15 @@ def command() -> None:
     default=100_000,
     show_default=True,
     metavar="N",
-    help="Compare the time for 1,000 deltas, 10,000 and so on up to N; 0 skips this.",
+    help="Compare 1,000 deltas, 10,000 and so on up to N; 0 skips this.",
 )
 @output_file_option("--json", "Write all figures; - prints them.")
 @output_file_option("--plot", "Write a chart (SVG).")
 def parse(file: BinaryIO | None, json_file: TextIO | None, plot_file: TextIO | None, **options: Any) -> None:
     """Measure the time to find calls in streamed deltas.
 
-    The compiled scanner, its Python twin, naive parsers and other libraries are compared. A parser is measured only if
-    it finds the right calls. The exit status is 1 if no parser could be measured, or if the two scanners disagree.
+    The compiled scanner, its Python twin, naive parsers and other libraries are compared, if they find the right calls.
+    The exit status is 1 if no parser could be measured, or if the two scanners disagree.
     """
     from ..capture.recording import RecordingError
     from .command import formats_of, run
@@ -147,8 +146,8 @@ def parse(file: BinaryIO | None, json_file: TextIO | None, plot_file: TextIO | N
 def gateway(file: str | None, format_: str | None, requests: int, json_file: TextIO | None) -> None:
     """Measure the time that the gateway adds to requests and frames.
 
-    Requests go alternately to a scripted model server and through the gateway. Only the first route of the
-    configuration is measured; its backends are not contacted.
+    Requests go alternately to a scripted model server and through the gateway. Only the configuration's first route is
+    measured; its backends are not contacted.
     """
     from ...configuration.settings import load
     from .command import run_gateway

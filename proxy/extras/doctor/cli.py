@@ -13,18 +13,16 @@ from ...cli.common import USUAL_FILE, say, say_json, usual_file
 
 @click.command("doctor")
 @click.argument("file", type=click.Path(dir_okay=False), required=False, envvar="TOOLWIRE_CONFIG")
-@click.option("--backend", metavar="URL", help="URL of the model server, with or without /v1; as for `toolwire serve`.")
+@click.option("--backend", metavar="URL", help="URL of the model server, with or without /v1.")
 @click.option("--backend-key", metavar="KEY", help="Key sent to it. Safer: set TOOLWIRE_BACKENDS__DEFAULT__API_KEY.")
-@click.option(
-    "--probe/--no-probe", default=True, help="Ask each model for a small tool call, or skip that.  [default: --probe]"
-)
+@click.option("--probe/--no-probe", default=True, help="Ask each model for a small tool call.  [default: --probe]")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time limit for such a call; other checks have limits of a few seconds.",
+    help="Time limit for such a call.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -35,7 +33,7 @@ def command(
     Examines the configuration FILE (default: toolwire.yaml), the installed package, the machine, files, the server-side
     tools (their modules are run), and each model server, which gets requests. Changes nothing.
 
-    Each finding is ok, advice, a warning or a problem. The exit status is 1 if there is a problem.
+    The exit status is 1 if there is a problem, not only advice or warnings.
     """
     from ...configuration.settings import has_backends
     from ...registry import registries

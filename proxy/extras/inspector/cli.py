@@ -21,13 +21,13 @@ HOST = "127.0.0.1"
     "--html",
     type=click.File("wb", lazy=True),
     metavar="OUT",
-    help="Write the page with the captures into this file, which opens in any browser; - is standard output.",
+    help="Write the page with the captures into this file; - is standard output.",
 )
 def command(file: BinaryIO, port: int, html: BinaryIO | None) -> None:
     """Show captures in the inspector.
 
-    FILE holds one or several captures, downloaded from the inspector or from `GET /admin/captures/ID`; - reads standard
-    input. Ctrl-C ends it. To see the exchanges of a running gateway, use `toolwire serve --inspect`.
+    FILE holds captures from the inspector or `GET /admin/captures/ID`; - reads standard input. For a running gateway
+    use `toolwire serve --inspect`.
     """
     from ..capture.files import CapturedExchange, is_capture, read_captures
     from ..capture.recording import RecordingError

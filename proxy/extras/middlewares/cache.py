@@ -76,9 +76,7 @@ class Cache(Middleware):
 
     proxied_requests = "stands_aside"
     Options: ClassVar[type] = CacheOptions
-    access_fields: ClassVar[tuple[AccessField, ...]] = (
-        AccessField("cache", "The result of the middleware `cache`: `hit` or `miss`."),
-    )
+    access_fields: ClassVar[tuple[AccessField, ...]] = (AccessField("cache", "`hit` or `miss`."),)
 
     def __init__(self, options: Any = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)

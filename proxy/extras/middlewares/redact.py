@@ -85,9 +85,7 @@ class Redact(Middleware):
     """Replaces data that the other side must not see."""
 
     Options: ClassVar[type] = RedactOptions
-    access_fields: ClassVar[tuple[AccessField, ...]] = (
-        AccessField("redacted", "Texts that the middleware `redact` replaced."),
-    )
+    access_fields: ClassVar[tuple[AccessField, ...]] = (AccessField("redacted", "Texts that `redact` replaced."),)
 
     def __init__(self, options: RedactOptions | None = None, *, name: str | None = None) -> None:
         super().__init__(options, name=name)

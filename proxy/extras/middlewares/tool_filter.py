@@ -56,7 +56,7 @@ class ToolFilter(Middleware):
     proxied_requests = "stands_aside"
     Options: ClassVar[type] = ToolFilterOptions
     access_fields: ClassVar[tuple[AccessField, ...]] = (
-        AccessField("tools_denied", "Tools that the middleware `tool_filter` removed from the request."),
+        AccessField("tools_denied", "Tools that `tool_filter` removed from the request."),
         AccessField("calls_denied", "Calls of denied tools, which became text."),
     )
 

@@ -28,18 +28,16 @@ from .chunks_option import chunkings, chunks_of
     metavar="recorded|tokens|bytes|whole|N",
     default="recorded",
     show_default=True,
-    help="How the answer arrives: by frame (text: by line), in pieces like tokens, by byte, all at once, or N bytes each.",
+    help="How the answer arrives: by frame (text: by line), token, byte, at once, or N bytes each.",
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print lines of JSON: one for each step, then one with the calls."
-)
+@click.option("--json", "as_json", is_flag=True, help="Print lines of JSON.")
 def command(file: BinaryIO, format_: str | None, chunks: Any, as_json: bool) -> None:
     """Show step by step how a recorded answer is read. A step has the bytes in, the scanner's state, the text it holds
     back, and the events out.
 
-    FILE is a stream of server-sent events with Chat chunks, plain text of a model, or one or several captures; - reads
-    standard input. At the end it prints the calls, and whether they are the same however the recording is split; for a
-    capture also whether the client would get the same response again. If not, the exit status is 1.
+    FILE is a stream of Chat chunks, a model's plain text, or captures; - reads standard input. At the end the calls are
+    printed, and whether they are the same however the recording is split; for a capture also whether the client would
+    get the same response again. If not, the exit status is 1.
     """
     from ..capture.files import is_capture, read_captures
     from ..capture.recording import RecordingError

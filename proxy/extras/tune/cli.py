@@ -40,7 +40,7 @@ from ...cli.common import exit_on_error, formats, output_file_option, presets, s
     type=click.Choice(["auto", "required"]),
     default="auto",
     show_default=True,
-    help="The `tool_choice` of the requests: the model decides, or must call.",
+    help="The requests' `tool_choice`.",
 )
 @click.option(
     "--format",
@@ -100,9 +100,8 @@ from ...cli.common import exit_on_error, formats, output_file_option, presets, s
 def command(context: click.Context, /, json_file: TextIO | None, plot_file: TextIO | None, **options: Any) -> None:
     """Find the settings with which a model calls tools best.
 
-    Tries formats, wordings, constrained decoding and a reminder: questions with known answers are sent through the
-    gateway to the model server. The result is a table, and with --write a configuration for `toolwire serve`. Ctrl-C
-    stops and keeps the results so far (exit status 130).
+    Tries formats, wordings, constrained decoding and a reminder with questions whose answers are known. The result is a
+    table, and with --write a configuration for `toolwire serve`. Ctrl-C keeps the results so far (exit status 130).
     """
     from .command import TuningPlan, command_line, run
     from .gateway import QuestionSettings

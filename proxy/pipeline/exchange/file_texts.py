@@ -41,12 +41,9 @@ class FileTexts:
         takes = capabilities_after(
             pool.capabilities,
             [
-                find_concessions(
-                    member.endpoint.lessons,
-                    exchange.owner,
-                    member.name_of(request.model, exchange.route.config.upstream_model),
-                )
+                find_concessions(member.endpoint.lessons, exchange.owner, replace(request, model=name))
                 for member in pool.every
+                for name in (member.name_of(request.model, exchange.route.config.upstream_model),)
             ],
         )
         texts: dict[int, Part] = {}

@@ -175,9 +175,10 @@ class CallDeltas:
 
         The slot is `index`, if given; otherwise the slot of a known id; otherwise `place`, the position in the delta's
         array, or None for a delta that is alone: without a name it continues the latest call, if its arguments are
-        incomplete. Another id begins a new call if it comes with a name, or after complete arguments. Another name
-        after complete arguments begins a new call too, unless the delta only repeats known values; `text` are its
-        arguments.
+        incomplete. So does one without id and name on a new index, and a known id counts more than an index where
+        another call is, because some servers number the pieces. Another id begins a new call if it comes with a name,
+        or after complete arguments. Another name after complete arguments begins a new call too, unless the delta only
+        repeats known values; `text` are its arguments.
         """
         draft = self._known(index, place, call_id, name, text)
         if draft is None:
@@ -200,13 +201,17 @@ class CallDeltas:
         return name
 
     def _known(self, index: int | None, place: int | None, call_id: str, name: str, text: str) -> CallDelta | None:
+        last = self._last
         if index is not None:
             known = self._slots.get(index)
+            if not name and call_id and (known is None or known.id != call_id):
+                known = self._ids.get(call_id, known)
+            elif known is None and not name and last is not None and not (text and last.has_ended):
+                known = last
         elif call_id in self._ids:
             known = self._ids[call_id]
         else:
             known = self._slots.get(place or 0)
-            last = self._last
             if place is None and not name and last is not None and (known is None or not last.has_ended):
                 known = last
         if known is None or not (name or call_id):

@@ -35,9 +35,11 @@ _WORDS: Final = re.compile(
     r"maximum (?:context|prompt|model) length|context[ _](?:length|window|size|limit)[ _]?(?:is |was |has been )?exceed"
     r"|exceed\w{0,8} (?:the )?(?:available |model'?s? |maximum |max |configured )*context"
     r"|longer than the (?:model'?s context|maximum model)|context the overflow|(?:prompt|input) (?:is )?too long"
-    r"|prompt exceeds max length|exceed\w{0,8} (?:the )?model token limit|exceeds the maximum number of tokens"
-    r"|prompt token count of \d+ exceeds|greater than the context length|range of input length should be"
-    r"|tokens in the prompt cannot exceed|`?inputs`? (?:tokens \+|must have less than)",
+    r"|\b(?:prompt|input|total)(?: tokens?| length| count| of| \(?[\d.,]+(?: tokens)?\)?)*+ exceeds? (?:the |model'?s? |configured )*+"
+    r"(?:max|limit)(?!.{0,40}(?:image|file|character))|exceed\w{0,8} (?:the )?model token limit"
+    r"|greater than the context length|context length is only|reached context length|range of input length should be"
+    r"|tokens in the prompt cannot exceed|sum of prompt length|length of prompt_tokens"
+    r"|`?inputs`? (?:tokens \+|must have less than)",
     re.IGNORECASE,
 )
 _NUMBER: Final = re.compile(r"(?<![\w.-])\d{1,3}(?:,\d{3})+(?![\w])|(?<![\w.-])\d{1,12}(?![\w])")
@@ -58,7 +60,7 @@ _INPUT: Final = re.compile(
     re.IGNORECASE,
 )
 _INPUT_AFTER: Final = re.compile(r"^ \+ \d", re.IGNORECASE)
-_OTHER_UNIT: Final = re.compile(r"^ (?:characters|messages;|bytes|draft)", re.IGNORECASE)
+_OTHER_UNIT: Final = re.compile(r"^ (?:(?:input )?characters|messages;|bytes|draft)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

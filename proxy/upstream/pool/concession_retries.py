@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import GatewayError
 from ...model import ModelRequest
-from ..servers.concessions import FIELDS, NONE, ROLE_RULES, Concessions, learn_concession
+from ..servers.concessions import (
+    CIRCUMSTANCES,
+    FIELDS,
+    NONE,
+    ROLE_RULES,
+    Concessions,
+    circumstances,
+    learn_concession,
+)
 from .lessons import Kind, Lessons
 
 if TYPE_CHECKING:
@@ -25,12 +33,13 @@ MOST_TIMES: Final = 6
 """Maximum number of retries of one request at one server, each with less."""
 
 
-def find_concessions(lessons: Lessons, owner: str, model: str) -> Concessions:
-    """Returns the concessions for requests of this owner, from the lessons."""
+def find_concessions(lessons: Lessons, owner: str, request: ModelRequest) -> Concessions:
+    """Returns the concessions for a request of this owner, from the lessons."""
     if not lessons:
         return NONE
+    model = request.model
     efforts = lessons.values(owner, model, "effort")
-    fields = lessons.values(owner, model, "sampling")
+    fields = (str(value).split() for value in lessons.values(owner, model, "sampling"))
     concessions = Concessions(
         no_images=lessons.knows(owner, model, "images"),
         no_files=lessons.knows(owner, model, "files"),
@@ -41,7 +50,7 @@ def find_concessions(lessons: Lessons, owner: str, model: str) -> Concessions:
             (one for one in lessons.values(owner, model, "max_tokens") if isinstance(one, int)), default=None
         ),
         efforts=tuple(str(efforts[-1]).split()) if efforts else (),
-        without=frozenset(map(str, fields)),
+        without=frozenset(name for name, *beside in fields if all(CIRCUMSTANCES[other](request) for other in beside)),
     )
     return NONE if concessions == NONE else concessions
 
@@ -70,7 +79,7 @@ class ConcessionRetries:
         self.sent: dict[WeightedServer, ModelRequest] = {}
         """The last request that each server was sent."""
         self.given_up: dict[WeightedServer, Concessions] = {}
-        """The concessions that this request has already made, by server."""
+        """The concessions with which each server was sent the request last."""
         self.keeps_shape = False
         """True if no further field is given up whose answer has to be changed (`Field.shapes`)."""
         self._owner = owner
@@ -81,11 +90,10 @@ class ConcessionRetries:
 
     def of(self, member: WeightedServer, request: ModelRequest) -> Concessions:
         """Returns the concessions with which `member` is sent `request`."""
-        known = self.given_up.get(member)
-        if known is not None:
-            return known
-        self._lessons[member] = member.endpoint.lessons
-        return find_concessions(member.endpoint.lessons, self._owner, request.model)
+        if member not in self.given_up:
+            self._lessons[member] = member.endpoint.lessons
+            self.given_up[member] = find_concessions(member.endpoint.lessons, self._owner, request)
+        return self.given_up[member]
 
     def should_retry(self, member: WeightedServer, fault: GatewayError) -> bool:
         """True if `member`, which failed with `fault`, gets the request again with less."""
@@ -99,7 +107,10 @@ class ConcessionRetries:
             return False
         if self.keeps_shape and any(FIELDS[name].shapes for name in further.without - before.without):
             return False
-        self._taught.setdefault(member, set()).update(_lessons(further) - _lessons(before))
+        taught = self._taught.setdefault(member, set())
+        for kind, value in _lessons(further) - _lessons(before):
+            beside = circumstances(str(value), fault, sent) if kind == "sampling" else ()
+            taught.add((kind, " ".join((str(value), *beside)) if beside else value))
         self.given_up[member] = further
         self._times[member] = times + 1
         return True

@@ -16,7 +16,6 @@ Rules:
 from __future__ import annotations
 
 import logging
-import re
 from typing import TYPE_CHECKING, Final
 
 from ...errors import ClientFault, GatewayError
@@ -24,7 +23,7 @@ from ...events import Fault, Start
 from ...formats.engine.longjson import compact
 from ...model import Constraint
 from ...protocols.base import ServerSide
-from ..servers.upstream_errors import says_no_tools
+from ..servers.refusals import says
 from .lessons import Lessons
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ LOG: Final = logging.getLogger("toolwire.constrain")
 
 _STATUSES: Final = frozenset({400, 413, 422, 501})
 """Statuses with which a server refuses a request as invalid."""
-_NAMES_CONSTRAINT: Final = re.compile(r"grammar|ebnf|structur|guided|json.?schema|constrain", re.IGNORECASE)
 
 
 def allows(lessons: Lessons, constraint: Constraint, owner: str, model: str) -> bool:
@@ -81,10 +79,10 @@ class ConstraintRetries:
     def should_retry(self, member: WeightedServer, fault: GatewayError) -> bool:
         """See `RetryWithLess`. Raises `ClientFault` `unsupported_parameter` if the server refused the constraint and
         the route requires it."""
-        names_it = _NAMES_CONSTRAINT.search(fault.message) is not None
+        names_it = says("grammar", fault.message)
         if member in self._without or fault.code == "context_length_exceeded":
             return False
-        if not names_it and says_no_tools(fault):  # it would refuse the request without the constraint too
+        if not names_it and says("no_tools", fault.message):  # it would refuse the request without the constraint too
             return False
         if fault.upstream_status not in _STATUSES and not (names_it and fault.upstream_status in (None, 500)):
             return False

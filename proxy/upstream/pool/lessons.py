@@ -28,8 +28,9 @@ Kind = Literal[
     "constraints",
 ]
 """Kinds of refused parts: images, files, tool names beyond 64 characters, uses of roles, answers beyond a length,
-levels of reasoning effort, fields of `toolwire.upstream.servers.concessions.FIELDS`, `tool_choice` as an object, one
-constraint on calls, and all of them."""
+levels of reasoning effort, fields of `toolwire.upstream.servers.concessions.FIELDS` (`sampling`: a name, and behind it
+what a request must have beside the field: `streamed tools`), `tool_choice` as an object, one constraint on calls, and
+all of them."""
 
 MOST: Final = 1024
 """Maximum number of lessons per server, counted separately for each owner."""

@@ -17,8 +17,9 @@ from typing import Final, NamedTuple
 from ...errors import GatewayError, quote
 from ...model import FinishReason, Message, ModelReply, ModelRequest, Sampling, Text, ToolSpec
 from ..servers.adapt import adapt
+from ..servers.refusals import refuses_all_tools
 from .server import UpstreamServer
-from .verdicts import Cause, Mode, refuses_all_tools
+from .verdicts import Cause, Mode
 
 LOG: Final = logging.getLogger("toolwire.tool_mode")
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -24,8 +23,7 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from ...errors import GatewayError, quote
-from ..servers.upstream_errors import refuses_tools
+from ...errors import quote
 
 LOG: Final = logging.getLogger("toolwire.tool_mode")
 
@@ -36,11 +34,6 @@ Cause = Literal["accepted", "called", "refused", "near_miss", "silent", "shown",
 """The reason of a verdict. `accepted`: the server accepted tools; `called`: it called the probe's tool; `refused`: it
 refused tools; `near_miss`: its answer contained an attempted call; `silent`: it did not call the probe's tool. Template
 probes also: the tool was in the prompt (`shown`) or not (`unseen`), or the server parsed the call itself (`read`)."""
-
-_OF_ONE_TOOL: Final = re.compile(
-    r"\btools?(?:\[|\.)\d|schema|too (?:many|long|large)|at most|maximum|duplicate|pattern", re.IGNORECASE
-)
-"""Matches an error about the particular tools of a request, not about tools in general."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +143,6 @@ class Verdicts:
     @staticmethod
     def _file(folder: Path, backend: str, model: str) -> Path:
         return folder / f"{sha256(orjson.dumps([backend, model])).hexdigest()[:32]}.json"
-
-
-def refuses_all_tools(error: GatewayError) -> bool:
-    """True if the error means that the server accepts no tools at all, not just those of this request."""
-    return refuses_tools(error) and _OF_ONE_TOOL.search(error.message) is None
 
 
 def _read(file: Path) -> Verdict | None:

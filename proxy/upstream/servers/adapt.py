@@ -46,7 +46,6 @@ from ...schemas.lenient import BY_NAME, DATA, complete
 from ...tolerances import NAMES
 from .base import Capabilities
 from .concessions import (
-    LIMIT_FIELDS,
     NONE,
     Concessions,
     Limits,
@@ -69,6 +68,7 @@ from .fit_messages import (
     merged_texts,
     separate_results,
 )
+from .refusals import LIMIT_FIELDS
 
 SHOW_SPECIAL_TOKENS: Final[Mapping[str, Any]] = {"skip_special_tokens": False}
 """vLLM's and SGLang's field. Without it a marker that is a special token of the model is missing from the text."""
@@ -151,7 +151,8 @@ def adapt(
         sampling = replace(sampling, max_tokens=takes.default_max_tokens)
     if sampling.max_tokens == 0 and (wire is None or not wire.warms_cache):
         sampling = replace(sampling, max_tokens=1)
-    if sampling.reasoning_effort is not None and not (takes.reasoning_effort or "reasoning_effort" in known):
+    takes_effort = takes.reasoning_effort or "reasoning_effort" in known or "tool_effort" in given_up.without
+    if sampling.reasoning_effort is not None and not takes_effort:
         sampling = replace(sampling, reasoning_effort=None)
     if sampling.n > 1 and not takes.multiple_choices:
         sampling = replace(sampling, n=1)

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace as changed
 from itertools import pairwise
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple
 
 from ...errors import GatewayError
 from ...formats.engine.rendering import SHORT_NAME_CHARS
@@ -28,83 +28,50 @@ from ...model import (
     ModelRequest,
     OpaquePart,
     Part,
-    Reasoning,
     Sampling,
-    ToolChoice,
+    Text,
     ToolResult,
-    ToolUse,
     dataclass,
     replace,
 )
-from ...protocols.shared.opaque_reasoning import with_signature
+from ...protocols.shared.server_errors import is_overflow, read_overflow
 from ...tolerances import EFFORT, MAX_TOKENS, REFUSED, TEMPERATURE, TOP_P
 from .base import Capabilities
 from .fit_history import Tell
 from .fit_media import has_images
-from .upstream_errors import is_slip, refuses_choice_form
+from .fit_refused import (
+    has_bounds,
+    has_reasoning,
+    has_results,
+    lacks_reasoning,
+    with_adaptive_thinking,
+    with_one_text,
+    with_signed_call,
+    with_some_reasoning,
+    without_bounds,
+    without_demand,
+    without_key,
+    without_reasoning,
+    without_scopes,
+)
+from .refusals import EFFORTS, LIMIT_FIELDS, SAMPLING, UNMODELLED, is_slip, own_words, says
 
 _REFUSALS: Final = frozenset({400, 422})
 _STATUSES: Final = _REFUSALS | {404, 413, 415, 500, 501}
-_UNSUPPORTED: Final = re.compile(
-    r"(?:\bthat|\bnot|n't|\bno \w+) support|\bunsupported\b|\bmissing data required\b", re.IGNORECASE
-)
-"""Matches a message that refuses a part of the request: OpenRouter finds no endpoints "that support" it (404), a model
-of Ollama is "missing data required" for it (500)."""
-_MISSING: Final = re.compile(
-    r"\bnot? (?:be )?(?:found|exist|such)|n't exist|\bexpired\b|\bdownload|\bfetch|\bretriev|\btimed? ?out",
-    re.IGNORECASE,
-)
-"""Matches a message about an image or a file that is not there, or did not arrive."""
-_ONE_OF_ITS_KIND: Final = re.compile(
-    r"\bexceed|\btoo (?:large|big|small|many)|\bsize\b|\bpixels?\b|\bdimension|\binvalid (?:image|file|pdf|base64)|\bcorrupt|\bdecod"
-    r"|(?:could not|unable to|failed to|cannot) (?:process|load|read|parse|open|identify)|\bis (?:a )?valid\b|\bat most [1-9]"
-    r"|\bcould not be\b|\bbase64.encoded|\bformats?\b|\b(?:media|mime).?types?\b|\bimage/|\bwidth\b|\bpages?\b|\bpassword"
-    r"|\bimage tokens\b",
-    re.IGNORECASE,
-)
-"""Matches a message about one image or file, or about their number. Later requests may have others."""
-EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-"""Levels of reasoning effort, lowest first."""
-
-_IMAGES: Final = re.compile(
-    r"\bimages?\b|image_url|input_image|\bvision\b|multi-?modal|mmproj|unknown variant .?image|content.{0,40}must be a string",
-    re.IGNORECASE,
-)
-_FILES: Final = re.compile(
-    r"\bfiles?\b|\bdocuments?\b|\bpdf\b|input_file|unknown variant .?(?:file|document)", re.IGNORECASE
-)
-_TOKENS: Final = re.compile(
-    r"max_(?:completion_|output_|new_)?tokens|completion tokens|context (?:length|limit|window|size)|token count",
-    re.IGNORECASE,
-)
-_NUMBER: Final = re.compile(r"[a-z][\w.-]*|(?P<number>\d+(?:,\d+)*)", re.IGNORECASE)
+_NUMBER: Final = re.compile(r"[a-z][\w.-]*|(?<!\S)-\d+|(?P<number>\d+(?:,\d+)*)", re.IGNORECASE)
 """Matches words, too, because the names of models have numbers."""
-_TOO_LONG_NAME: Final = ("too long", "maximum length", "max length", "at most 64", "{1,64}")
-_BEFORE_CONTEXT: Final = (
-    "context length is ",
-    "context length of ",
-    "context window of ",
-    "context size is ",
-    "must be <= ",
-)
-"""Words that precede the size of the context in an error message."""
-_BEHIND_INPUT: Final = ("in the messages", "input tokens", "tokens from the input", "`inputs` tokens", "prompt tokens")
-"""Words that follow the token count of the prompt in an error message."""
 _WORD: Final = re.compile(r"['\"`]([a-z]+)['\"`]")
-LIMIT_FIELDS: Final = ("max_tokens", "max_completion_tokens")
-"""The two fields of Chat for the limit of the answer. A server that refuses one takes the other."""
 
 
 class Field(NamedTuple):
     """A field of requests that a server may refuse. Some stand for one value of a field, such as `stream` that is true.
 
-    `refused` matches messages that refuse it. `is_sent`: True if a request has it. The server gets requests as if it
-    had `lacks`, its capabilities without the field, and as `without` returns them: the same object if nothing is lost
-    for the client, who is told of it otherwise (`title`: other words for the field's name). `once`: later requests may
-    have it. `shapes`: the gateway changes the answer to a request without it.
+    `is_sent`: True if a request has it. The server gets requests as if it had `lacks`, its capabilities without the
+    field, and as `without` returns them: the same object if nothing is lost for the client, who is told of it otherwise
+    (`title`: other words for the field's name). `once`: later requests may have it. `shapes`: the gateway changes the
+    answer to a request without it.
     """
 
-    refused: re.Pattern[str]
     is_sent: Callable[[ModelRequest], bool]
     without: Callable[[ModelRequest], ModelRequest] | None = None
     lacks: Mapping[str, Any] = EMPTY
@@ -113,219 +80,147 @@ class Field(NamedTuple):
     shapes: bool = False
 
 
-def _sampled(name: str, refused: re.Pattern[str], *, shapes: bool = False) -> Field:
+def _with_sampling(request: ModelRequest, **fields: Any) -> ModelRequest:
+    return replace(request, sampling=replace(request.sampling, **fields))
+
+
+def _sampled(name: str, *, shapes: bool = False) -> Field:
     """Returns a field of `Sampling`."""
     unset = {name: getattr(LIKE_SERVER, name)}
     return Field(
-        refused,
         lambda request: getattr(request.sampling, name) != unset[name],
-        lambda request: replace(request, sampling=replace(request.sampling, **unset)),
+        lambda request: _with_sampling(request, **unset),
         shapes=shapes,
     )
 
 
-def _unmodelled(name: str, refused: re.Pattern[str]) -> Field:
+def _unmodelled(name: str) -> Field:
     """Returns a field that says nothing about the answer's content."""
     return Field(
-        refused,
         lambda request: name in request.extra or any(name in fields for fields in request.protocol_fields.values()),
         lambda request: replace(
             request,
-            extra=_without_key(request.extra, name),
-            protocol_fields={scope: _without_key(fields, name) for scope, fields in request.protocol_fields.items()},
+            extra=without_key(request.extra, name),
+            protocol_fields={scope: without_key(fields, name) for scope, fields in request.protocol_fields.items()},
         ),
     )
-
-
-def _without_key(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return {key: value for key, value in fields.items() if key != name}
-
-
-_FORMATS: Final = r"(?:\bresponse_? ?format\b|\bjson_(?:schema|object)\b|\bstructured outputs?\b|\bjson mode\b|\bresponse mime type\b)"
-_NOT_TAKEN: Final = (
-    r"(?:(?:\bnot|n't|\bun)[- ]?support|\bunavailable|\bcannot be combined|\bunknown|\bunrecognized|_forbidden"
-    r"|\bpermitted|\bmust be|\bshould be)"
-)
-_FORMAT: Final = re.compile(
-    r"^(?!.*(?:\binvalid schema\b|\bmust contain\b|\bkeywords?\b|\bjson_schema(?:\.\w|:? (?:name|with|property)\b)))"
-    rf"(?:.*{_FORMATS}.{{0,80}}{_NOT_TAKEN}|.*{_NOT_TAKEN}.{{0,80}}{_FORMATS})",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Matches a message that refuses a type of `response_format`, not its schema."""
 
 
 def _format(kind: str) -> Field:
     """Returns a type of `response_format`. The prompt describes it instead (`adapt`)."""
     return Field(
-        _FORMAT,
         lambda request: request.response_format is not None and request.response_format.get("type") == kind,
         shapes=True,
     )
 
 
-def _has_reasoning(request: ModelRequest) -> bool:
-    return any(isinstance(part, Reasoning) for message in request.messages for part in message.parts)
-
-
-def _without_reasoning(request: ModelRequest) -> ModelRequest:
-    """Returns the request without the reasoning of earlier turns, which another server or key may have signed."""
-    kept = ((one, tuple(part for part in one.parts if not isinstance(part, Reasoning))) for one in request.messages)
-    return replace(request, messages=tuple(replace(one, parts=parts) for one, parts in kept if parts or not one.parts))
-
-
-def _has_results(request: ModelRequest) -> bool:
-    return any(isinstance(part, ToolResult) for message in request.messages for part in message.parts)
-
-
-def _with_signed_call(message: Message) -> Message:
-    """Returns a message whose first call has a signature; Gemini wants none on those beside it."""
-    for at, part in enumerate(message.parts):
-        if isinstance(part, ToolUse):
-            return replace(message, parts=(*message.parts[:at], with_signature(part), *message.parts[at + 1 :]))
-    return message
-
-
-def _without_demand(request: ModelRequest) -> ModelRequest:
-    """Returns the request without a demand for a call. The gateway asks again if none is made."""
-    wanted = request.tool_choice.names
-    tools = tuple(tool for tool in request.tools if wanted is None or tool.name in wanted)
-    return replace(request, tools=tools, tool_choice=ToolChoice())
-
-
 FIELDS: Final[Mapping[str, Field]] = {
-    **{
-        name: _sampled(name, re.compile(rf"\b{name}\b", re.IGNORECASE))
-        for name in ("temperature", "top_p", "top_k", "seed")
-    },
-    "presence_penalty": _sampled("presence_penalty", re.compile(r"\bpresence_?penalty\b", re.IGNORECASE)),
-    "frequency_penalty": _sampled("frequency_penalty", re.compile(r"\bfrequency_?penalty\b", re.IGNORECASE)),
-    "stop": _sampled(
-        "stop",
-        re.compile(
-            r"\b(?:parameter|argument|field|property|name)\W{1,4}stop\b|\bstop(?: sequences?)?['\"`]? (?:is|are) (?:not|un)"
-            r"|(?:\bnot|n't|\bun)[- ]?support[^.]{0,40}\bstop\b",
-            re.IGNORECASE,
-        ),
-        shapes=True,
+    "high_temperature": Field(
+        lambda request: (request.sampling.temperature or 0) > 1,
+        lambda request: _with_sampling(request, temperature=1),
+        title="temperature above 1",
     ),
-    "reasoning_effort": _sampled(
-        "reasoning_effort",
-        re.compile(
-            r"\breasoning(?:[_.]?effort| value)\b|\beffort\b|\bdoes not support thinking\b"
-            rf"|unsupported value: '(?:{'|'.join(EFFORTS)})'",
-            re.IGNORECASE,
-        ),
+    **{name: _sampled(name) for name in SAMPLING},
+    "stop": _sampled("stop", shapes=True),
+    "thinking_budget": Field(
+        lambda request: bool(request.sampling.reasoning_budget), with_adaptive_thinking, title="budget of thinking"
     ),
-    "reasoning_content": Field(
-        re.compile(
-            r"(?<!issing )(?<!issing .)\breasoning_content\b(?!.{0,60}(?:\bmust be\b|\bmissing\b|\brequired\b))"
-        ),
-        _has_reasoning,
-        lacks={"reasoning_history": "none"},
+    "prefill": Field(
+        lambda request: any(last.role == "assistant" for last in request.messages[-1:]),
+        lambda request: replace(request, messages=(*request.messages, Message("user", (Text("Continue."),)))),
+        title="turn of its own at the end",
     ),
-    "signatures": Field(
-        re.compile(
-            r"\bsignature\b.{0,40}\bthinking\b|\bthinking\b.{0,80}\bcannot be modified"
-            r"|(?:\binvalid|\bcorrupted|\bmalformed) thought.?signature|\bthought.?signature is (?:not valid|invalid)"
-            r"|\binvalid_encrypted_content\b|\bencrypted content\b.{0,100}\bcould not be (?:verified|decrypted)",
-            re.IGNORECASE,
-        ),
-        _has_reasoning,
-        _without_reasoning,
-        title="reasoning that it did not sign",
-        once=True,
+    "tool_effort": Field(
+        lambda request: bool(request.tools) and request.sampling.reasoning_effort != "none",
+        lambda request: _with_sampling(request, reasoning_effort="none"),
+        title="reasoning beside tools",
     ),
+    "reasoning_effort": _sampled("reasoning_effort"),
+    "reasoning_content": Field(has_reasoning, lacks={"reasoning_history": "none"}),
+    "missing_reasoning": Field(
+        lambda request: any(map(lacks_reasoning, request.messages)),
+        lambda request: replace(request, messages=tuple(map(with_some_reasoning, request.messages))),
+        title="earlier turns without reasoning",
+    ),
+    "signatures": Field(has_reasoning, without_reasoning, title="reasoning that it did not sign", once=True),
     "unsigned_calls": Field(
-        re.compile(r"\bmissing a .?thought_?signature\b", re.IGNORECASE),
-        _has_results,
-        lambda request: replace(request, messages=tuple(map(_with_signed_call, request.messages))),
+        has_results,
+        lambda request: replace(request, messages=tuple(map(with_signed_call, request.messages))),
         title="calls without a signature",
     ),
+    "content_parts": Field(
+        lambda request: any(isinstance(part, Text) for message in request.messages for part in message.parts),
+        lambda request: replace(request, messages=tuple(map(with_one_text, request.messages))),
+        title="content in parts",
+    ),
+    "schema_bounds": Field(
+        has_bounds,
+        lambda request: replace(
+            request,
+            tools=tuple(replace(tool, parameters=without_bounds(tool.parameters)) for tool in request.tools),
+        ),
+        title="bounds in the schemas of tools",
+    ),
+    "cache_scope": Field(
+        lambda request: without_scopes(request) != request, without_scopes, title="scope of cache_control"
+    ),
+    "strict": Field(
+        lambda request: any(tool.strict is not None for tool in request.tools),
+        lambda request: replace(request, tools=tuple(replace(tool, strict=None) for tool in request.tools)),
+        title="strict tools",
+    ),
     "parallel_tool_calls": Field(
-        re.compile(r"\bparallel_tool_calls\b"),
         lambda request: bool(request.tools),  # also true is sent, if the client says so
         lambda request: request if request.parallel_tool_calls else replace(request, parallel_tool_calls=True),
     ),
-    "stream_options": Field(
-        re.compile(r"\bstream_options\b"), lambda request: request.include_usage, lacks={"stream_usage": False}
-    ),
+    "stream_options": Field(lambda request: request.include_usage, lacks={"stream_usage": False}),
     **{
-        name: Field(  # sent as the other one: `adapt`
-            re.compile(
-                rf"\b(?:unsupported|unknown|unrecognized|extra_forbidden)\b(?:(?!max_).){{0,80}}\b{name}\b"
-                rf"|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported)",
-                re.IGNORECASE | re.DOTALL,
-            ),
-            lambda request: request.sampling.max_tokens is not None,
-        )
+        name: Field(lambda request: request.sampling.max_tokens is not None)  # sent as the other one: `adapt`
         for name in LIMIT_FIELDS
     },
     "tool_choice": Field(
-        re.compile(r"\btool_choice\b(?!.*(?:requires? --|type: '?object))", re.DOTALL),
-        lambda request: request.tool_choice.forces,
-        _without_demand,
-        title="tool_choice that demands a call",
+        lambda request: request.tool_choice.forces, without_demand, title="tool_choice that demands a call"
     ),
     **{kind: _format(kind) for kind in ("json_schema", "json_object")},
     "streamed": Field(
-        re.compile(
-            r"\bstream(?:ing)?\b(?! (?:options|error)).{0,20}\bnot (?:supported|available|allowed)|(?:not|n't) support.{0,30}\bstream(?:s|ing)?\b"
-            r"|\bstream['\"`]? does not support true|\bverified to stream\b",
-            re.IGNORECASE,
-        ),
         lambda request: request.stream,
         lambda request: replace(request, stream=False),
         title="stream of an answer",
         shapes=True,
     ),
     "whole": Field(
-        re.compile(
-            r"\bstream\b.{0,20}\b(?:must|needs? to|has to|should) be (?:set to )?[\"'`]?true|\bonly supports? stream"
-            r"|\bsupports? only stream|\bnon-stream|\bstream ?= ?[\"'`]?(?:true\b.{0,20}\brequired|false\b.{0,20}\bnot)"
-            r"|\b(?:must|requires?)\b.{0,40}\bstream ?= ?[\"'`]?true",
-            re.IGNORECASE,
-        ),
         lambda request: not request.stream,
         lambda request: replace(request, stream=True),
         title="request for a whole answer",
         shapes=True,
     ),
-    **{
-        name: _unmodelled(
-            name,
-            re.compile(
-                rf"\b(?:unsupported|unknown|unrecognized|unexpected|extra_forbidden|extra inputs|(?:not|n't) support\w*)\b"
-                rf".{{0,80}}\b{name}\b|\b{name}\b\W{{1,3}}(?:is )?(?:not supported|unsupported|not (?:permitted|allowed))",
-                re.IGNORECASE | re.DOTALL,
-            ),
-        )
-        for name in (
-            *("store", "metadata", "user", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"),
-            *("safety_identifier", "service_tier", "verbosity", "prediction"),
-        )
-    },
+    **{name: _unmodelled(name) for name in UNMODELLED},
 }
-"""All fields that may be given up. `tool_choice` is refused only if it demands a call."""
+"""All fields that may be given up, by their names in `refusals`. `tool_choice` is refused only if it demands a call."""
+
+CIRCUMSTANCES: Final[Mapping[str, Callable[[ModelRequest], bool]]] = {
+    "tools": lambda request: bool(request.tools),
+    "thinking": lambda request: (
+        request.sampling.reasoning_effort not in (None, "none") or bool(request.sampling.reasoning_budget)
+    ),
+    **{name: field.is_sent for name, field in FIELDS.items()},
+}
+"""What a request may have beside a field, by names in `refusals`. A server that names both may take each alone."""
 
 
 RoleRule = Literal["alternating", "late_system", "system", "developer", "user_after_tool", "short_ids"]
 """Rules of chat templates: no two messages of one role in a row, no system message after others, no system messages, no
 developer messages, no user message right after a result, ids of calls with 9 letters and digits only (Mistral)."""
 
-ROLE_RULES: Final[tuple[RoleRule, ...]] = get_args(RoleRule)
-
-_ROLES: Final[Mapping[RoleRule, re.Pattern[str]]] = {
-    "alternating": re.compile(r"\broles? (?:must|should) alternate|alternat\w{0,8} user", re.IGNORECASE),
-    "late_system": re.compile(r"system (?:message|prompt|role).{0,40}\b(?:begin|first|start)", re.IGNORECASE),
-    "system": re.compile(
-        r"system (?:role|messages?|prompts?).{0,20}\b(?:not|unsupported)\b|only user and assistant", re.IGNORECASE
-    ),
-    "developer": re.compile(r"\bdeveloper\b", re.IGNORECASE),
-    "user_after_tool": re.compile(r"\brole .?user\b.{0,20}\bafter role .?tool\b", re.IGNORECASE),
-    "short_ids": re.compile(r"\btool call ids?\b.{0,80}\blength (?:of )?9\b", re.IGNORECASE),
+ROLE_RULES: Final[Mapping[RoleRule, Mapping[str, bool]]] = {
+    "alternating": {"merge_roles": True, "late_system": False},
+    "late_system": {"late_system": False},
+    "system": {"system_role": False},
+    "developer": {"developer_role": False},
+    "user_after_tool": {"user_after_tool": False},
+    "short_ids": {"short_ids": True},
 }
-_OF_TEMPLATE: Final = re.compile(r"\broles?\b|\bsystem (?:message|prompt)|\btool call ids?\b", re.IGNORECASE)
-"""Matches an error of a chat template that comes as 404 (mlx_lm)."""
+"""The capabilities of servers with these rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,8 +229,8 @@ class Concessions:
 
     `media_once`: an image or a file of this request was refused, not their kind. `word_choice`: `tool_choice` must be a
     word, as with LM Studio. `roles`: refused uses of roles. `most_tokens`: the longest answer that it gives, in tokens;
-    `left_tokens`: the tokens left for the answer to one request. `efforts`: the levels that it knows. `without`: names
-    of `FIELDS` that it refuses.
+    `left_tokens`: the tokens left for the answer to one request; 0: a number that only the server knows. `efforts`: the
+    levels that it knows. `without`: names of `FIELDS` that it refuses.
     """
 
     no_images: bool = False
@@ -364,48 +259,57 @@ class Limits(NamedTuple):
 def learn_concession(known: Concessions, fault: GatewayError, sent: ModelRequest) -> Concessions | None:
     """Returns `known` extended by the part that the server names in `fault` as its reason to refuse `sent`; None if it
     names none that can be left out."""
-    message, sampling, status = fault.message, sent.sampling, fault.upstream_status
+    message, sampling, status = own_words(fault.message), sent.sampling, fault.upstream_status
     if status not in _STATUSES or is_slip(fault):
         return None
-    if status not in _REFUSALS and not _UNSUPPORTED.search(message):
-        of_template = status == 500 or (status == 404 and _OF_TEMPLATE.search(message) is not None)
+    if status not in _REFUSALS and not says("unsupported", message):
+        of_template = status == 500 or (status == 404 and says("template", message))
         return _learn_role(known, message, sent) if of_template else None
     # Not compared with `known`: one of several concurrent requests may have taught it since this one was sent.
-    if sent.tool_choice.names is not None and refuses_choice_form(fault):
+    if sent.tool_choice.names is not None and status in _REFUSALS and says("choice_form", message):
         return replace(known, word_choice=True)
-    limit = sampling.max_tokens
-    if limit is not None and _TOKENS.search(message):
-        most, left = _read_limits(message.removeprefix(f"The model server answered {status}"), limit)
+    if fault.code == "context_length_exceeded" or is_overflow(message):
+        left = _left_tokens(message, sampling.max_tokens)
+        return None if left is None or known.left_tokens is not None else replace(known, left_tokens=left)
+    streams_more = not sent.stream and says("whole", message)  # its limit is one for whole answers (Fireworks)
+    if sampling.max_tokens is not None and says("answer_tokens", message) and not streams_more:
+        most = _most_said(message.removeprefix(f"The model server answered {status}"), sampling.max_tokens)
         if most is not None and most != known.most_tokens:
             return replace(known, most_tokens=most)
-        if left is not None and known.left_tokens is None:
-            return replace(known, left_tokens=left)
-    if fault.code == "context_length_exceeded":
-        return None
-    if _UNSUPPORTED.search(message) or not _MISSING.search(message):
-        once = known.media_once or _ONE_OF_ITS_KIND.search(message) is not None
-        if not known.no_images and _IMAGES.search(message) and has_images(sent.messages):
+    if says("unsupported", message) or not says("missing", message):
+        once = known.media_once or says("one_of_its_kind", message)
+        if not known.no_images and says("images", message) and has_images(sent.messages):
             return replace(known, no_images=True, media_once=once)
-        if not known.no_files and _FILES.search(message) and has_files(sent.messages):
+        if not known.no_files and says("files", message) and has_files(sent.messages):
             return replace(known, no_files=True, media_once=once)
-    if not known.short_names and _names_length(message) and _long_names(sent):
+    if not known.short_names and says("long_name", message) and _long_names(sent):
         return replace(known, short_names=True)
     if (further := _learn_role(known, message, sent)) is not None:
         return further
     for name, field in FIELDS.items():
-        if name in known.without or not field.refused.search(message) or not field.is_sent(sent):
+        if name in known.without or not says(name, message) or not field.is_sent(sent):
             continue
         words = tuple(word for word in EFFORTS if word in _WORD.findall(message) and word != sampling.reasoning_effort)
-        if name == "reasoning_effort" and words and not known.efforts:
-            return replace(known, efforts=words)
+        if name == "reasoning_effort":
+            if words and not known.efforts:
+                return replace(known, efforts=words)
+            if sampling.reasoning_effort not in EFFORTS and not says("unsupported", message):
+                continue  # the client's own word
         return replace(known, without=known.without | {name})
     return None
 
 
+def circumstances(name: str, fault: GatewayError, sent: ModelRequest) -> tuple[str, ...]:
+    """Returns the `CIRCUMSTANCES` of `sent` that the server names beside the refused field `name`."""
+    return tuple(
+        other for other, is_in in CIRCUMSTANCES.items() if other != name and says(other, fault.message) and is_in(sent)
+    )
+
+
 def _learn_role(known: Concessions, message: str, sent: ModelRequest) -> Concessions | None:
     """Returns `known` extended by the use of roles that the server refuses in its message; None if it refuses none."""
-    for rule, pattern in _ROLES.items():
-        if rule not in known.roles and pattern.search(message) and _breaks(rule, sent.messages):
+    for rule in ROLE_RULES:
+        if rule not in known.roles and says(rule, message) and _breaks(rule, sent.messages):
             return replace(known, roles=known.roles | {rule})
     return None
 
@@ -424,34 +328,20 @@ def _breaks(rule: RoleRule, messages: tuple[Message, ...]) -> bool:
             return rule in roles
 
 
-def _names_length(message: str) -> bool:
-    """True if a server's message is about the length of a name."""
-    small = message.lower()
-    return "name" in small and any(words in small for words in _TOO_LONG_NAME)
+def _left_tokens(message: str, limit: int | None) -> int | None:
+    """Returns the tokens that a server has left for the answer, if it counts the prompt in its message and a shorter
+    answer than `limit`, the requested maximum, would fit; 0 if it has stopped counting."""
+    counts = read_overflow(message)
+    if limit is None or counts is None or not 0 < counts.window - counts.prompt < limit:
+        return None
+    # vLLM counts no more tokens of the prompt than are needed to refuse it.
+    return 0 if counts.prompt + counts.output == counts.window + 1 else counts.window - counts.prompt
 
 
-def _read_limits(message: str, limit: int) -> tuple[int | None, int | None]:
-    """Returns the longest answer that a server gives, and the tokens that it has left, as far as its message contains
-    one of them. `limit` is the requested maximum."""
-    numbers = [
-        (int(one[0].replace(",", "")), one.start(), one.end())
-        for one in _NUMBER.finditer(message)
-        if one["number"] and len(one[0]) < 16
-    ]
-    context = prompt = None
-    for at, (number, start, end) in enumerate(numbers):
-        if message[:start].lower().endswith(_BEFORE_CONTEXT):
-            context = number
-        elif message[end:].lstrip().lower().startswith(_BEHIND_INPUT):
-            prompt = number
-        between = [message[numbers[n][2] : numbers[n + 1][1]].strip() for n in range(at, min(at + 2, len(numbers) - 1))]
-        if between == ["+", ">"]:  # prompt + answer > both
-            prompt, context = number, numbers[at + 2][0]
-    if context is None:
-        fitting = [number for number, _, _ in numbers if 16 <= number < limit]
-        return max(fitting, default=None), None
-    left = 0 if prompt is None else context - prompt
-    return None, left if 0 < left < limit else None
+def _most_said(message: str, limit: int) -> int | None:
+    """Returns the longest answer that a server gives, if its message contains it. `limit` is the requested maximum."""
+    numbers = (int(one["number"].replace(",", "")) for one in _NUMBER.finditer(message) if one["number"])
+    return max((number for number in numbers if 16 <= number < limit), default=None)
 
 
 def has_files(messages: tuple[Message, ...]) -> bool:
@@ -480,18 +370,8 @@ def reduced_capabilities(takes: Capabilities, given_up: Concessions) -> Capabili
         fields["short_names"] = True
     if given_up.word_choice:
         fields["choice_objects"] = False
-    if "alternating" in given_up.roles:
-        fields |= {"merge_roles": True, "late_system": False}
-    if "late_system" in given_up.roles:
-        fields["late_system"] = False
-    if "system" in given_up.roles:
-        fields["system_role"] = False
-    if "developer" in given_up.roles:
-        fields["developer_role"] = False
-    if "user_after_tool" in given_up.roles:
-        fields["user_after_tool"] = False
-    if "short_ids" in given_up.roles:
-        fields["short_ids"] = True
+    for rule in given_up.roles:
+        fields |= ROLE_RULES[rule]
     for name in given_up.without:
         fields |= FIELDS[name].lacks
     if forms := takes.response_format & given_up.without:
@@ -539,8 +419,8 @@ def fit_sampling(request: ModelRequest, limits: Limits, given_up: Concessions, t
         tell(EFFORT, f"{effort[:40]!r} became {nearest!r}")
     most = _most_tokens(request, limits, given_up)
     if sampling.max_tokens is not None and most is not None and sampling.max_tokens > most:
-        fields["max_tokens"] = most
-        tell(MAX_TOKENS, f"{sampling.max_tokens} became {most}")
+        fields["max_tokens"] = most or None
+        tell(MAX_TOKENS, f"{sampling.max_tokens} became {most or 'what is left'}")
     return replace(sampling, **fields) if fields else sampling
 
 

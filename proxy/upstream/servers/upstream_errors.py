@@ -16,6 +16,7 @@ from ...protocols.shared.server_errors import SLIP, is_about_model, is_overflow,
 from ..client.connections import redirected
 from .hops import loop_fault
 from .private_data import ADDRESS, NOTHING, PrivateData
+from .refusals import says, says_no_tools
 from .retry_after import as_headers
 
 MAX_MESSAGE_CHARS: Final = 500
@@ -26,34 +27,6 @@ MOST_READ_CHARS: Final = 4 * MAX_MESSAGE_CHARS
 
 TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 """Statuses after which a request may be retried (R10.5)."""
-
-_OTHER_MODEL: Final = re.compile(r"\bserver is pinned to\b", re.IGNORECASE)
-"""Matches a 400 of `transformers serve`, which serves one model only."""
-
-_TOOLS: Final = re.compile(r"\btools?\b|\btool[_-]|function[ _-]call", re.IGNORECASE)
-"""Matches a refusal that mentions tools."""
-
-_NO_TOOLS: Final = re.compile(
-    r"\btool\S* (?:param |choice )?requires? --|\btools?\b.{0,40}(?:\bnot|n't) (?:be )?support|(?:\bnot|n't) support.{0,40}\btools?\b"
-    r"|unsupported\b.{0,40}\btools?\b|found that support tool",
-    re.IGNORECASE,
-)
-"""Matches a refusal that can only mean that tools are not supported: llama.cpp sends it with 500, others with 404 or
-inside a 200."""
-
-_UNREAD_CALL: Final = re.compile(
-    r"failed to parse (?:input at|tool.?call)|(?:error|failed|failure) (?:while )?pars\w+ (?:the )?tool.?calls?\b"
-    r"|tool.?calls? pars\w+ (?:error|failed)|xml syntax error on line",
-    re.IGNORECASE,
-)
-"""Matches the message of a server that could not read a call of its own model: llama.cpp, Ollama, LM Studio."""
-
-_CHOICE_FORM: Final = re.compile(
-    r"tool_choice\b(?!.*requires? --).*(?:type: '?object|supported string values|(?:must be|expected|valid|not) an? (?:string|str\b|object))",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Matches a message that `tool_choice` must be a string, not an object. Applied to cleaned messages of at most
-`MAX_MESSAGE_CHARS`."""
 
 _URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{1,15}://(?:\[[^\[\]\s]*+\]|[^\s\"'<>)\]])++", re.IGNORECASE)
 _ADDRESS: Final = re.compile(
@@ -89,7 +62,7 @@ def read_refusal(
     text = clean_text(text, private=private)
     if code == SLIP:
         return slip_fault(text)
-    if status >= 500 and _says_no_tools(status, text):  # the request's fault, so a retry is useless
+    if status >= 500 and says_no_tools(status, text):  # the request's fault, so a retry is useless
         transient = False
         error: GatewayError = ClientFault(text, code="upstream_rejected")
     else:
@@ -99,45 +72,12 @@ def read_refusal(
     return error
 
 
-def refuses_tools(error: GatewayError) -> bool:
-    """True if a server refused a request because of its tools, or the way they were sent (R24.1). False if it refuses
-    only the form of `tool_choice`."""
-    return not is_slip(error) and _says_no_tools(error.upstream_status, error.message)
-
-
-def is_slip(error: GatewayError) -> bool:
-    """True for an error with the status of a refusal that may pass: the model, not the request, was wrong."""
-    return error.transient and error.upstream_status == 400
-
-
-def cannot_read_calls(error: GatewayError) -> bool:
-    """True if a server could not read what its own model wrote as a call. The gateway may be able to."""
-    unread = error.upstream_status in (None, 500) and _UNREAD_CALL.search(error.message) is not None
-    return unread or is_slip(error)
-
-
-def says_no_tools(error: GatewayError) -> bool:
-    """True if a server's error can only mean that it does not support tools."""
-    return _NO_TOOLS.search(error.message) is not None
-
-
-def refuses_choice_form(error: GatewayError) -> bool:
-    """True if a server refused a request because `tool_choice` was an object (LM Studio)."""
-    return error.upstream_status in (400, 422) and _CHOICE_FORM.search(error.message) is not None
-
-
-def _says_no_tools(status: int | None, text: str) -> bool:
-    if status in (400, 422, 501):
-        return _TOOLS.search(text) is not None and _CHOICE_FORM.search(text) is None
-    return status in (None, 404, 500) and _NO_TOOLS.search(text) is not None
-
-
 def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | None) -> GatewayError:
     suffix = f": {text}" if text else "."
     match status:
         case 400 | 413 | 422 | 500 if code == "context_length_exceeded" or is_overflow(text):
             return ClientFault(text or "The prompt is too long for the model server.", code="context_length_exceeded")
-        case 400 if _OTHER_MODEL.search(text):
+        case 400 if says("other_model", text):
             return no_model_fault(text)
         case 400 | 422:
             return ClientFault(
