@@ -6,6 +6,7 @@ Everything that depends only on the grammar is computed here, before any text is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -67,8 +68,10 @@ _WRAPPERS: Final = tuple(
 SURE: Final = 0
 LIKELY: Final = 1
 UNLIKELY: Final = 2
+NESTED: Final = 3
 """Whether a value ends at a literal that may end it. `SURE`: yes. `LIKELY`: if the text after it may follow a value.
 `UNLIKELY`: only if all the text after it is as the template writes it, because the template ends the value differently.
+`NESTED`: only if the answer ends after it, because the literal belongs to a call that the value quotes.
 """
 
 
@@ -160,7 +163,8 @@ class GrammarPlan:
     - `answer`: opener of an answer that begins without a literal opener, `begins`: its possible first bytes. `printed`:
       the same for untaught syntaxes, tried after all markers. `loose`: opens a call in any form, tried last.
     - `nodes`: the nodes of each syntax, and after them one that allows only another block or the end. `begun`: openers
-      that end a short field of an untaught syntax.
+      that end a short field of an untaught syntax. `quoted`: matches the beginning (group 1) and the end of a call with
+      tagged values, as a value may quote it.
     - `firsts`: first bytes of markers, and the backtick. `longest`: length of the longest opener. `untaught`: there are
       untaught syntaxes. `made`: see `prepared_for`.
     """
@@ -173,6 +177,7 @@ class GrammarPlan:
     loose: Opener | None
     nodes: dict[BlockSyntax, tuple[PlanNode, ...]]
     begun: tuple[bytes, ...]
+    quoted: re.Pattern[bytes]
     taught: tuple[Marker, ...]
     calls_inside: bool
     firsts: bytes
@@ -246,6 +251,7 @@ def plan(grammar: Grammar, reasoning: tuple[tuple[str, str], ...], scan_calls: b
         next(iter(_openers(loose, nodes)), None),
         nodes,
         begun,
+        quoted_calls((*taught, *apart)),
         marks,
         scan_calls,
         firsts,
@@ -259,6 +265,38 @@ def _begun(syntaxes: Sequence[BlockSyntax]) -> tuple[bytes, ...]:
     them."""
     openers = (syntax.opener.encode() for syntax in syntaxes if syntax.opener and syntax.anchor != "line")
     return tuple(dict.fromkeys(openers))
+
+
+def _is_worded(literal: str) -> bool:
+    return any(map(str.isalpha, literal))
+
+
+_TAG_START: Final = "<[^<>]{1,24}"
+
+
+@lru_cache(maxsize=64)  # a pure function of frozen values, and most grammars recognise the same syntaxes
+def quoted_calls(syntaxes: tuple[BlockSyntax, ...]) -> re.Pattern[bytes]:
+    """Returns the pattern of `GrammarPlan.quoted`: the tag of a name and that of the first key, or a closer. A literal
+    may lack the beginning of its tag, which is then a literal by itself."""
+    begins: list[str] = []
+    firsts: list[str] = []
+    closers: list[str] = []
+    for syntax in syntaxes:
+        branches = [branch for node in syntax.nodes for branch in node]
+        keys = [branch.literal for branch in branches if branch.field == "key" and _is_worded(branch.literal)]
+        if not (keys and syntax.closer and not syntax.prefix):
+            continue
+        firsts += keys
+        closers.append(syntax.closer)
+        for index, node in enumerate(syntax.nodes):
+            if any(branch.field == "name" for branch in node):
+                before = [branch.literal for branch in branches if branch.then == index and branch.read == "nothing"]
+                begins += filter(_is_worded, [branch.literal for branch in node] + (before or [syntax.opener]))
+    begun, first, closed = (
+        "|".join({_TAG_START * (text[0] != "<") + re.escape(text): None for text in map(str.strip, texts)})
+        for texts in (begins, firsts, closers)
+    )
+    return re.compile(f"((?:{begun})[^<\\s]{{1,128}}\\s{{0,64}}(?:{first}))|{closed}".encode() if begins else b"(?!)")
 
 
 def _openers(syntaxes: Sequence[BlockSyntax], nodes: Mapping[BlockSyntax, tuple[PlanNode, ...]]) -> list[Opener]:

@@ -43,6 +43,7 @@ from toolwire.scan._grammar import (
     Why,
     only,
 )
+from toolwire.scan._plan import quoted_calls
 from toolwire.scan.loose_head import LooseHead, loose_words
 
 
@@ -558,7 +559,8 @@ class AnswerReading:
         names = self.policy.callable_names
         strict = self.policy.strict and not around
         may_call = None if self.policy.strict and not syntaxes[0].untaught else self.policy.may_call
-        descent = BlockDescent(self.text[:over], start, syntaxes, strict, openers, names, around, may_call)
+        quoted = quoted_calls(tuple(syntax for syntax in self.grammar.syntaxes if not syntax.loose))
+        descent = BlockDescent(self.text[:over], start, syntaxes, strict, openers, names, around, may_call, quoted)
         self.chosen = syntaxes[0]
         self.mark = ""
         try:

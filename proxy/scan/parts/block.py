@@ -31,7 +31,7 @@ from .._grammar import (
     Why,
 )
 from .._grammar import FENCE as _FENCE_TEXT
-from .._plan import CODE, JSON, LIKELY, LOOSE, NOTHING, PROSE, SURE, UNLIKELY
+from .._plan import CODE, JSON, LIKELY, LOOSE, NESTED, NOTHING, PROSE, SURE, UNLIKELY
 from ..blocks import TO_CLOSER, Piece
 from ..closers import CLOSER, OPENER, CloserSearch
 from ..live import LiveCalls
@@ -54,6 +54,8 @@ from .forms import Form, FormBranch, FormNode, FormOpener, Forms
 from .sending import StringSender
 
 _FENCE: Final = _FENCE_TEXT.encode()
+_QUOTED_BYTES: Final = 512
+"""The maximum length of the beginning of a quoted call."""
 _CONTENT: Final = ("value", "arguments", "call", "calls")
 
 
@@ -68,7 +70,8 @@ class BlockReader:
 
     __slots__ = (
         *("_around", "_beyond", "_buffer", "_closers", "_doubt", "_fence", "_fenced", "_fields", "_gap", "_limit"),
-        *("_mark", "_may_end", "_node", "_policy", "_proving", "_then", "_word", "_word_at", "body_end", "broken"),
+        *("_mark", "_may_end", "_node", "_policy", "_proving", "_quoted", "_quotes", "_then", "_word", "_word_at"),
+        *("body_end", "broken"),
         *("closed", "closer", "form", "head", "inner", "loose", "more", "opener", "outcome", "pieces", "state"),
         *("untaught", "why"),
     )
@@ -101,7 +104,8 @@ class BlockReader:
         # `_node`: the current node. `_gap`: offset where it begins. `_word`: the beginning of a literal in it, at
         # offset `_word_at`. `_then`: the node after the last field. `_mark`: offset where the block may end, if
         # `_may_end`. `_doubt`: how certain the end of the value before the node is; `_proving`: the branch whose tag
-        # must be complete to confirm it. `_around`: what may quote the block. `_fence`: a fence is allowed; `_fenced`:
+        # must be complete to confirm it. `_quotes`: the number of calls that the value quotes and that have not ended
+        # at offset `_quoted`. `_around`: what may quote the block. `_fence`: a fence is allowed; `_fenced`:
         # it was read. `_beyond`: offset from which another opener ends a broken block.
         self._node: FormNode | None = None
         self._gap = 0
@@ -112,6 +116,8 @@ class BlockReader:
         self._may_end = False
         self._doubt = SURE
         self._proving: FormBranch | None = None
+        self._quotes = 0
+        self._quoted = 0
         self._around = 0
         self._fence = False
         self._fenced = False
@@ -141,6 +147,7 @@ class BlockReader:
         self.more = False
         self._doubt = SURE
         self._proving = None
+        self._quoted = 0
         self._fields.begin_block(opener, self.pieces, around != 0)
         return self._go_to(opener.first, at)
 
@@ -173,7 +180,7 @@ class BlockReader:
             return self._none(end)
         resting = self.state == TAIL and self._proving is None
         if resting and not (truncated and self._doubt):
-            if (node.ends and not self._word) or (node.free and self._doubt == UNLIKELY):
+            if (node.ends and not self._word) or (node.free and self._doubt >= UNLIKELY):
                 return self._closed(end, end)
             if self._may_end and not (truncated and node.more):
                 return self._otherwise(end)
@@ -214,7 +221,7 @@ class BlockReader:
         if self._word:
             self._word.clear()
         self._gap = self._buffer.offset(pos)
-        if node.free and self._doubt != UNLIKELY:
+        if node.free and self._doubt < UNLIKELY:
             self._be_sure()
             self._may_end = True
             self._mark = self._gap
@@ -240,7 +247,7 @@ class BlockReader:
                         self._buffer.steps += at + 1 - pos
                         return self._take(branch, at + 1)
                     fits = True
-            if not (fits or self._may_end) and self._has_content():
+            if not (fits or self._may_end or self._doubt == NESTED) and self._has_content():
                 for opener in node.next:
                     if octets.begins(opener, word):
                         if len(opener) == len(word):
@@ -266,7 +273,7 @@ class BlockReader:
         branch = node.otherwise
         if self._may_end:
             return self._ends_at_mark()
-        if branch is not None and not (node.free and self._doubt == UNLIKELY):
+        if branch is not None and self._doubt < (UNLIKELY if node.free else NESTED):
             if branch.read == PROSE:
                 return self._text_begins(branch, at)
             return self._take(branch, self._buffer.back_to(self._word_at))
@@ -306,7 +313,7 @@ class BlockReader:
     def _take(self, branch: FormBranch, pos: int) -> int:
         """Continues with `branch`, whose literal ends at `pos`."""
         if self._doubt and (branch.read != NOTHING or branch.then == END):
-            if self._doubt == UNLIKELY:
+            if self._doubt >= UNLIKELY:
                 return self._doubt_more(branch, pos)
             self._be_sure()
         form = branch.form
@@ -332,6 +339,8 @@ class BlockReader:
         end, the template writes one before the closer too (`framed`); where the closer is omitted, the end of the call
         is enough."""
         assert self.form is not None
+        if self._is_quoted(at, branch.size):
+            return NESTED
         start = self._fields.start
         if not self.form.framed or self._buffer.span(start, start + 1) != b"\n":
             return LIKELY
@@ -339,13 +348,34 @@ class BlockReader:
             return LIKELY if branch.read == NOTHING else UNLIKELY
         return LIKELY if self._buffer.span(at - 1, at) == b"\n" else UNLIKELY
 
+    def _is_quoted(self, at: int, size: int) -> bool:
+        """Returns True if the literal of this size at offset `at` belongs to a call that the value quotes."""
+        start = self._fields.start
+        if self._quoted < start:
+            self._quoted = start
+            self._quotes = 0
+        start = self._quoted
+        text = self._buffer.span(start, at + size)
+        forms = self._fields.forms
+        assert forms is not None
+        for found in forms.quoted.finditer(text):
+            if start + found.start() >= at:
+                break
+            self._quoted = start + found.end()
+            self._quotes = self._quotes + 1 if found.lastindex else max(0, self._quotes - 1)
+        self._quoted = max(self._quoted, at - _QUOTED_BYTES)
+        return self._quotes > 0
+
     def _doubt_more(self, branch: FormBranch, pos: int) -> int:
         """Requires that the text after `branch` (whose literal ends at `pos`) is also as the template writes it: a tag,
-        or the end."""
+        or the end. Only the end if the branch may belong to a quoted call."""
         self.state = TAIL
         if branch.read == NOTHING:
             assert self.form is not None
             return self._go_to(self.form.nodes[len(self.form.nodes) - 1], pos)
+        if self._doubt == NESTED:
+            self._gap = self._word_at = self._buffer.offset(pos)
+            return self._read_on(pos)
         self._proving = branch
         self._word.clear()
         return pos
