@@ -7,7 +7,7 @@ Everything that depends only on the grammar is computed here, before any text is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -267,36 +267,34 @@ def _begun(syntaxes: Sequence[BlockSyntax]) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys(openers))
 
 
-def _is_worded(literal: str) -> bool:
-    return any(map(str.isalpha, literal))
-
-
-_TAG_START: Final = "<[^<>]{1,24}"
-
-
 @lru_cache(maxsize=64)  # a pure function of frozen values, and most grammars recognise the same syntaxes
 def quoted_calls(syntaxes: tuple[BlockSyntax, ...]) -> re.Pattern[bytes]:
-    """Returns the pattern of `GrammarPlan.quoted`: the tag of a name and that of the first key, or a closer. A literal
-    may lack the beginning of its tag, which is then a literal by itself."""
-    begins: list[str] = []
-    firsts: list[str] = []
-    closers: list[str] = []
+    """Returns the pattern of `GrammarPlan.quoted`: the tag of a name and that of the first key, or a closer."""
+    begins: dict[str, None] = {}
+    firsts: dict[str, None] = {}
+    closers: dict[str, None] = {}
     for syntax in syntaxes:
         branches = [branch for node in syntax.nodes for branch in node]
-        keys = [branch.literal for branch in branches if branch.field == "key" and _is_worded(branch.literal)]
-        if not (keys and syntax.closer and not syntax.prefix):
+        keys = [branch.literal for branch in branches if branch.field == "key"]
+        if not (any(keys) and syntax.closer) or syntax.prefix:
             continue
-        firsts += keys
-        closers.append(syntax.closer)
-        for index, node in enumerate(syntax.nodes):
-            if any(branch.field == "name" for branch in node):
-                before = [branch.literal for branch in branches if branch.then == index and branch.read == "nothing"]
-                begins += filter(_is_worded, [branch.literal for branch in node] + (before or [syntax.opener]))
-    begun, first, closed = (
-        "|".join({_TAG_START * (text[0] != "<") + re.escape(text): None for text in map(str.strip, texts)})
-        for texts in (begins, firsts, closers)
-    )
-    return re.compile(f"((?:{begun})[^<\\s]{{1,128}}\\s{{0,64}}(?:{first}))|{closed}".encode() if begins else b"(?!)")
+        named = [index for index, node in enumerate(syntax.nodes) for branch in node if branch.field == "name"]
+        begun = [branch.literal for branch in branches if branch.field == "name" or branch.then in named] or [""]
+        begins |= dict.fromkeys(_tags(begun if 0 not in named else [*begun, syntax.opener], syntax.opener))
+        firsts |= dict.fromkeys(_tags(keys, syntax.opener))
+        closers[re.escape(syntax.closer)] = None
+    if not closers:
+        return re.compile(b"(?!)")
+    begin, first, closer = map("|".join, (begins, firsts, closers))
+    return re.compile(f"((?:{begin})[^<\\s]{{1,128}}\\s{{0,64}}(?:{first}))|{closer}".encode())
+
+
+def _tags(literals: Iterable[str], opener: str) -> Iterator[str]:
+    """Yields patterns of tags that end with these literals. One that lacks the beginning of its tag follows the opener,
+    perhaps after a bar."""
+    for literal in map(str.strip, literals):
+        if any(map(str.isalpha, literal)):
+            yield re.escape(literal) if literal[0] == "<" else f"{re.escape(opener)}[^<>]{{0,4}}{re.escape(literal)}"
 
 
 def _openers(syntaxes: Sequence[BlockSyntax], nodes: Mapping[BlockSyntax, tuple[PlanNode, ...]]) -> list[Opener]:
