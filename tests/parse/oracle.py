@@ -612,7 +612,8 @@ class AnswerReading:
         if descent.pieces:
             self.mark = "mark" if {piece[0] for piece in descent.pieces} == {"said"} else ""
         elif not end.broken:
-            self.mark = syntax.framing if syntax.framing == "head" or end.upto == descent.after else ""
+            weighed = syntax.framing == "head" or syntax.ends_section or end.upto == descent.after
+            self.mark = syntax.framing if weighed else ""
         if not end.broken and not descent.pieces:  # framing
             closers = [closer for _, closer in self.settings.reasoning]
             tag = self.text[descent.after - len(syntax.opener) : end.upto]

@@ -138,6 +138,14 @@ FORMS: dict[str, tuple[str, list[Said]]] = {
         _dsml('[tool_calls][invoke name="f"][/invoke][/tool_calls]').replace("DSML", "GCML") + "<|message_sep|>",
         [("f", {})],
     ),
+    "deepseek_v4: closing tags without a call": (_dsml("Done.\n[/parameter]\n[/invoke]\n[/tool_calls]"), ["Done."]),
+    "deepseek_v41: the end of a section without a call": (_dsml("Done.[/calls]", " "), ["Done."]),
+    "deepseek_v4: a sentence about the end of a section": (
+        _dsml("Then [/tool_calls] ends it."),
+        [_dsml("Then [/tool_calls] ends it.")],
+    ),
+    "mistral: the end of a section without a call": ("Done.[/TOOL_CALLS]", ["Done."]),
+    "mistral: a sentence about the end of a section": ("Then [/TOOL_CALLS] ends it.", ["Then [/TOOL_CALLS] ends it."]),
     # --- sections whose markers are tokens
     "kimi_k2: an empty section": ("One. <|tool_calls_section_begin|><|tool_calls_section_end|> Two.", ["One.", "Two."]),
     "kimi_k2: noise in a section": (

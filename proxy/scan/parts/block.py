@@ -205,7 +205,8 @@ class BlockReader:
         assert self.form is not None
         if self.outcome == FRAMING:
             kind = self.form.syntax.framing
-            return kind if kind == "head" or self._buffer.offset(upto) == self.head else None
+            weighed = kind == "head" or self.form.syntax.ends_section or self._buffer.offset(upto) == self.head
+            return kind if weighed else None
         if self.outcome != WHOLE_BLOCK or not self.pieces:
             return None
         for field, _, _ in self.pieces:
