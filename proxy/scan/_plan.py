@@ -286,7 +286,7 @@ def quoted_calls(syntaxes: tuple[BlockSyntax, ...]) -> re.Pattern[bytes]:
     if not closers:
         return re.compile(b"(?!)")
     begin, first, closer = map("|".join, (begins, firsts, closers))
-    return re.compile(f"((?:{begin})[^<\\s]{{1,128}}\\s{{0,64}}(?:{first}))|{closer}".encode())
+    return re.compile(f"((?:{begin})[^<\\s]{{1,128}}+\\s{{0,64}}+(?:{first}))|{closer}".encode())
 
 
 def _tags(literals: Iterable[str], opener: str) -> Iterator[str]:
