@@ -80,6 +80,29 @@ WRITERS: dict[str, Callable[..., str]] = {
 }
 """One format for each kind of tags."""
 
+EMPTY = {
+    "qwen3_coder": "<function=f></function>",
+    "glm47": "<tool_call>f</tool_call>",
+    "deepseek_v4": _dsml('[invoke name="f"][/invoke]'),
+}
+"""A call without arguments."""
+
+SENTENCES: dict[str, tuple[str, list[Said]]] = {
+    f"{format}: {where}": (
+        text.replace("CALL", call),
+        [said.replace("CALL", call) if said else ("f", {}) for said in wanted],
+    )
+    for format, call in EMPTY.items()
+    for where, text, wanted in (
+        ("a sentence with an empty call", "Write CALL to call it.", ["Write CALL to call it."]),
+        ("an empty call, and a comma", "Either CALL, or not.", ["Either CALL, or not."]),
+        ("an empty call behind a sentence", "I call it. CALL", ["I call it.", ""]),
+        ("an empty call that ends its line", "I call it. CALL \nDone.", ["I call it.", "", "Done."]),
+        ("an empty call that begins its line", "I call it.\nCALL and wait.", ["I call it.", "", "and wait."]),
+        ("two empty calls in a line", "I call it. CALL CALL", ["I call it.", "", ""]),
+    )
+}
+
 QUOTING: dict[str, tuple[str, list[Said]]] = {
     f"{format}: a value quotes {where}": (
         f"{write('f', a=document, b='z')}\n{write('g', b='z', a=document)}",
@@ -95,6 +118,7 @@ QUOTING: dict[str, tuple[str, list[Said]]] = {
 
 FORMS: dict[str, tuple[str, list[Said]]] = {
     **QUOTING,
+    **SENTENCES,
     "qwen3_coder: a value quotes tags that are no call": (
         _qwen("f", a="Write <function=NAME>, then <parameter=KEY>.", b="z"),
         [("f", {"a": "Write <function=NAME>, then <parameter=KEY>.", "b": "z"})],

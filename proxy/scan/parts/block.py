@@ -214,6 +214,10 @@ class BlockReader:
                 return None
         return "mark"
 
+    def is_only_a_name(self) -> bool:
+        """Returns True if the block that ended is a call without arguments."""
+        return self.outcome == WHOLE_BLOCK and len(self.pieces) == 1 and self.pieces[0][0] == "name"
+
     # --- nodes: between fields ----------------------------------------------------------------------------------------
 
     def _go_to(self, node: FormNode, pos: int) -> int:
