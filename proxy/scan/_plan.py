@@ -269,7 +269,8 @@ def _begun(syntaxes: Sequence[BlockSyntax]) -> tuple[bytes, ...]:
 
 @lru_cache(maxsize=64)  # a pure function of frozen values, and most grammars recognise the same syntaxes
 def quoted_calls(syntaxes: tuple[BlockSyntax, ...]) -> re.Pattern[bytes]:
-    """Returns the pattern of `GrammarPlan.quoted`: the tag of a name and that of the first key, or a closer."""
+    """Returns the pattern of `GrammarPlan.quoted`: the tag of a name before that of the first key or a
+    closer; or a closer."""
     begins: dict[str, None] = {}
     firsts: dict[str, None] = {}
     closers: dict[str, None] = {}
@@ -286,7 +287,7 @@ def quoted_calls(syntaxes: tuple[BlockSyntax, ...]) -> re.Pattern[bytes]:
     if not closers:
         return re.compile(b"(?!)")
     begin, first, closer = map("|".join, (begins, firsts, closers))
-    return re.compile(f"((?:{begin})[^<\\s]{{1,128}}+\\s{{0,64}}+(?:{first}))|{closer}".encode())
+    return re.compile(f"((?:{begin})[^<\\s]{{1,128}}+\\s{{0,64}}+(?:{first}|(?={closer})))|{closer}".encode())
 
 
 def _tags(literals: Iterable[str], opener: str) -> Iterator[str]:

@@ -111,6 +111,7 @@ QUOTING: dict[str, tuple[str, list[Said]]] = {
     for format, write in WRITERS.items()
     for where, document in {
         "a call between words": f"Write\n{write('g', a='x', b='y')}\nfor a call.",
+        "an empty call": f"Write\n{write('g')}\nfor a call.",
         "two calls at its end": f"Write\n{write('g', a='x')}\n{write('f', b='y')}",
     }.items()
 }
