@@ -616,7 +616,7 @@ class AnswerReading:
     def judged(self, descent: BlockDescent, end: Closed) -> tuple[int, Callable[[], Decision]]:
         self.chosen = syntax = descent.syntax
         self.mark = ""
-        self.only_a_name = [piece[0] for piece in descent.pieces] == ["name"]
+        self.only_a_name = [piece[0] for piece in descent.pieces] == ["name"] and not end.broken
         if descent.pieces:
             self.mark = "mark" if {piece[0] for piece in descent.pieces} == {"said"} else ""
         elif not end.broken:

@@ -47,6 +47,7 @@ cdef class BlockReader:
     )
     cdef Py_ssize_t end(self, bint truncated) except -1
     cdef object frames(self, Py_ssize_t upto)
+    @cython.locals(named=bint)
     cdef bint is_only_a_name(self) except -1
 
     cdef Py_ssize_t _go_to(self, FormNode node, Py_ssize_t pos) except -1

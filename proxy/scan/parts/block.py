@@ -216,7 +216,8 @@ class BlockReader:
 
     def is_only_a_name(self) -> bool:
         """Returns True if the block that ended is a call without arguments."""
-        return self.outcome == WHOLE_BLOCK and len(self.pieces) == 1 and self.pieces[0][0] == "name"
+        named = len(self.pieces) == 1 and self.pieces[0][0] == "name"
+        return named and self.outcome == WHOLE_BLOCK and not self.broken
 
     # --- nodes: between fields ----------------------------------------------------------------------------------------
 
