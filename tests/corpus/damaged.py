@@ -86,9 +86,6 @@ def _outputs() -> Iterator[Output]:
     yield one('<call name="fetch_page"><arg name="url">http://a.example</arg><arg name="depth">2</arg></call>', DEEP)
     yield one("<use_tool>\n<name>shell</name>\n<arguments>\n<cmd>ls -la</cmd>\n</arguments>\n</use_tool>", SHELL)
     yield one('<action>shell</action>\n<parameters>{"cmd": "ls -la"}</parameters>', SHELL)
-    yield one(
-        "I look. <tool_call><function=shell>ls -la\n</parameter></function></tool_call>", SHELL, visible="I look."
-    )
     # and lost
     yield one('fetch_page:3<|tool_call_argument_begin|>{"url": "http://a.example", "depth": 2}<|tool_call_end|>', DEEP)
     yield one('functions.shell:0<|tool_call_argument_begin|>{"cmd": "ls -la"}<|tool_call_end|>', SHELL)

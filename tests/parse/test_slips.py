@@ -65,6 +65,7 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
     ("glm-5.3-flash", '<tool_call>look_up>{"place":"Bergen"}</tool_call>', [BERGEN], ""),
     ("glm-5.3-flash", "<tool_call>now</arg_value>", [NOW], ""),
     ("glm-5.3-flash", "<tool_call>now</arg_value></tool_call>", [NOW], ""),
+    ("mimo-v2.6", "So. <tool_call><function=run>ls -l\n</parameter></function></tool_call>", [LS], "So."),
     ("glm-5", "<tool_call>run<arg_key><arg_key>command</arg_key><arg_value>ls -l</arg_value></tool_call>", [LS], ""),
     ("glm-4.6", f"{HERMES}</tool_call></tool_call>", [BERGEN], ""),
     ("laguna-xs", '<tool_call>run\n{"command":"ls -l"}\n<tool_call>now</tool_call>', [LS, NOW], ""),
