@@ -269,8 +269,8 @@ def _begun(syntaxes: Sequence[BlockSyntax]) -> tuple[bytes, ...]:
 
 @lru_cache(maxsize=64)  # a pure function of frozen values, and most grammars recognise the same syntaxes
 def quoted_calls(syntaxes: tuple[BlockSyntax, ...]) -> re.Pattern[bytes]:
-    """Returns the pattern of `GrammarPlan.quoted`: the tag of a name before that of the first key or a
-    closer; or a closer."""
+    """Returns the pattern of `GrammarPlan.quoted`: the tag of a name before that of the first key or a closer; or a
+    closer."""
     begins: dict[str, None] = {}
     firsts: dict[str, None] = {}
     closers: dict[str, None] = {}
@@ -283,19 +283,22 @@ def quoted_calls(syntaxes: tuple[BlockSyntax, ...]) -> re.Pattern[bytes]:
         begun = [branch.literal for branch in branches if branch.field == "name" or branch.then in named] or [""]
         begins |= dict.fromkeys(_tags(begun if 0 not in named else [*begun, syntax.opener], syntax.opener))
         firsts |= dict.fromkeys(_tags(keys, syntax.opener))
-        closers[re.escape(syntax.closer)] = None
-    if not closers:
+        closers |= dict.fromkeys(_tags([syntax.closer], syntax.opener))
+    if not (begins and firsts and closers):
         return re.compile(b"(?!)")
     begin, first, closer = map("|".join, (begins, firsts, closers))
-    return re.compile(f"((?:{begin})[^<\\s]{{1,128}}+\\s{{0,64}}+(?:{first}|(?={closer})))|{closer}".encode())
+    behind = f"(?:<(?:{first})|(?=<(?:{closer})))"
+    # The bracket comes first by itself: a search for it takes a tenth of the time of one for any of the tags.
+    return re.compile(f"<(?:((?:{begin})[^<\\s]{{1,128}}+\\s{{0,64}}+{behind})|{closer})".encode())
 
 
 def _tags(literals: Iterable[str], opener: str) -> Iterator[str]:
-    """Yields patterns of tags that end with these literals. One that lacks the beginning of its tag follows the opener,
-    perhaps after a bar."""
+    """Yields patterns of tags that end with these literals, without their first bracket. A literal that lacks the
+    beginning of its tag follows the opener, perhaps after a bar. Tags with other brackets are left out."""
     for literal in map(str.strip, literals):
-        if any(map(str.isalpha, literal)):
-            yield re.escape(literal) if literal[0] == "<" else f"{re.escape(opener)}[^<>]{{0,4}}{re.escape(literal)}"
+        if any(map(str.isalpha, literal)) and (literal[0] == "<" or opener[:1] == "<"):
+            before = "" if literal[0] == "<" else f"{re.escape(opener[1:])}[^<>]{{0,4}}"
+            yield before + re.escape(literal.removeprefix("<"))
 
 
 def _openers(syntaxes: Sequence[BlockSyntax], nodes: Mapping[BlockSyntax, tuple[PlanNode, ...]]) -> list[Opener]:

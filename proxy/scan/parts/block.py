@@ -54,8 +54,6 @@ from .forms import Form, FormBranch, FormNode, FormOpener, Forms
 from .sending import StringSender
 
 _FENCE: Final = _FENCE_TEXT.encode()
-_QUOTED_BYTES: Final = 512
-"""The maximum length of the beginning of a quoted call."""
 _CONTENT: Final = ("value", "arguments", "call", "calls")
 
 
@@ -369,7 +367,7 @@ class BlockReader:
                 break
             self._quoted = start + found.end()
             self._quotes = self._quotes + 1 if found.lastindex else max(0, self._quotes - 1)
-        self._quoted = max(self._quoted, at - _QUOTED_BYTES)
+        self._quoted = max(self._quoted, at)
         return self._quotes > 0
 
     def _doubt_more(self, branch: FormBranch, pos: int) -> int:
