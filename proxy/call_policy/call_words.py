@@ -51,6 +51,11 @@ UNCLOSED_TAG: Final = re.compile(
 )
 """A tag that names a tool and is not closed: the arguments follow immediately."""
 WORD_BEFORE_TAG: Final = re.compile(r"\s*([\w.$-]+)\s*(?=[<‹])")
+PAIR: Final = re.compile(
+    r"""([\w.$-]++)\s*+=\s*+(?:"([^"\\\n]*+)"|'([^'\\\n]*+)'|([^\s"'=,;<>]++))(?:[,;]?\s++|[,;]?\Z)"""
+)
+"""A `key=value` whose value has an end that cannot be mistaken."""
+BEGUN_PAIR: Final = re.compile(r"\s*+([\w.$-]++)\s*+[=:]")
 QUOTED_KEY: Final = re.compile(r"""["']([\w.$-]++)["']""")
 PLACEHOLDER: Final = re.compile(
     r"your|value|text|string|here|name|query|path|city|command|content|number|argument|param", re.IGNORECASE

@@ -242,14 +242,16 @@ def _beside(calls: list[CandidateCall], said: tuple[tuple[str, str], ...]) -> tu
 
 
 def _swallows(block: Block) -> bool:
-    """Returns True if a key or value contains a tag of its own syntax: another tag may be missing."""
+    """Returns True if a key or value contains a tag of its own syntax without its partner: another tag may be missing.
+    Pairs of tags belong to a call that the value quotes."""
     texts = [text for field, text in block.pieces if field in ("key", "value") and "<" in text]
     if not texts:
         return False
     literals = {branch.literal.strip(SPACE) for node in block.syntax.body for branch in node}
     tags = {literal for literal in literals if literal.startswith("<") and len(literal) > len("</s>")}
     tags.update(token for literal in literals for token in _TOKEN.findall(literal))
-    return any(tag in text for text in texts for tag in tags)
+    names = {tag.strip("</=>").partition(" ")[0] for tag in tags if any(tag in text for text in texts)}
+    return any(text.count(f"<{name}") != text.count(f"</{name}") for text in texts for name in names)
 
 
 def _together(flaws: list[Unrecognised], calls: list[CandidateCall]) -> Unrecognised:

@@ -12,7 +12,8 @@ Rules of this module:
    its closing tag must be missing: at the tag of a property without a value yet, or at the end of the call.
 5. If arguments stand in tags and the call is not closed, it counts only if the last value is closed, all properties
    have values, or another call follows. Otherwise the value may be incomplete.
-6. Text without a key is the value of the only required property, or of the only property.
+6. Text without a key is the value of the only required property, or of the only property. Between tags, keys and values
+   may also be written `key=value`.
 7. Dots and words in angle brackets in place of a value explain a form; they are not values.
 
 The caller checks whether the arguments fit.
@@ -156,7 +157,7 @@ class _CallReader(TaggedArgumentsText):
             self._must_be_whole(name, known, found)
             return found
         self.at = start
-        if not found and (only := self._only_value(known)) is not None:
+        if not found and (only := self._in_pairs(known) or self._only_value(known)) is not None:
             self._must_be_whole(name, known, only)
             return only
         if not found:

@@ -8,10 +8,12 @@ from dataclasses import replace
 from ..scan._grammar import SPACE
 from .call_text import CallText
 from .call_words import (
+    BEGUN_PAIR,
     BOTH,
     CLOSERS,
     KEY,
     KEY_ATTRIBUTES,
+    PAIR,
     PARAMETER,
     QUOTED_KEY,
     VALUE,
@@ -205,30 +207,55 @@ class TaggedArgumentsText(CallText):
         if len(required) != 1 or not self._marked:
             return None
         types = known.of(required[0])
-        text, start = self.text, self.at
-        if tag_at(text, past_space(text, start)) is not None:
-            return None
-        at = start
-        end = None
-        while (tag := next_tag(text, at)) is not None:
-            if tag.closing and (ends_call(tag) or tag.word in VALUE) and self._may_follow(tag.end, known):
-                end = tag
-                break
-            at = tag.start + 1
+        end = self._end_of_text(known)
         if end is None:
             return None
-        value = text[start : end.start]
+        value = self.text[self.at : end.start]
         value = value.strip("\n") if value.startswith("\n") else value.strip(SPACE)
         if not value.strip(SPACE) or (types is not None and types != STRING and "string" in types):
             return None
         if value.startswith((">", '"', "'", "=", ":", ")", ",")) or self._holds_key(value, known):
             return None  # the rest of a tag, or of an object
+        self._end_at(end)
+        return {required[0]: typed_value(value, types)}
+
+    def _in_pairs(self, known: ParameterTypes) -> dict[str, str] | None:
+        """Returns arguments that are written `key=value`, each value in quotes or without a space; or None."""
+        end = self._end_of_text(known) if self._marked else None
+        if end is None:
+            return None
+        found: dict[str, str] = {}
+        at = past_space(self.text, self.at)
+        while at < end.start:
+            pair = PAIR.match(self.text, at, end.start)
+            if pair is None or pair[1] not in known.names or pair[1] in found:
+                return None
+            value = next(part for part in pair.groups()[1:] if part is not None)
+            found[pair[1]] = typed_value(value, known.of(pair[1]))
+            at = pair.end()
+        self._end_at(end)
+        return found
+
+    def _end_of_text(self, known: ParameterTypes) -> Tag | None:
+        """Returns the closing tag of a call or value that ends the text here, or None."""
+        at = self.at
+        if tag_at(self.text, past_space(self.text, at)) is not None:
+            return None
+        while (tag := next_tag(self.text, at)) is not None:
+            if tag.closing and (ends_call(tag) or tag.word in VALUE) and self._may_follow(tag.end, known):
+                return tag
+            at = tag.start + 1
+        return None
+
+    def _end_at(self, end: Tag) -> None:
         self.at = end.end
         self._ended = end.word not in BOTH | VALUE
-        return {required[0]: typed_value(value, types)}
 
     def _holds_key(self, value: str, known: ParameterTypes) -> bool:
         """Returns True if a text assigns values to properties by itself."""
+        begun = BEGUN_PAIR.match(value)
+        if begun is not None and begun[1] in known.names:
+            return True
         if any(key[1] in known.names for key in QUOTED_KEY.finditer(value)):
             return True
         at = 0

@@ -13,6 +13,8 @@ from ..scan._grammar import BlockSyntax
 from .untyped import OTHERS, STRING, Types
 
 _ATTRIBUTE: Final = re.compile(r"""["']?\s[\w:.-]+=["']""")
+_OPENED_AGAIN: Final = re.compile(r"\A\s*+(?:<[\w|:]++>)++")
+"""Tags before a key whose own tag was written twice (GLM)."""
 _TYPED: Final = re.compile(r"""\b(string|type)=["']?(\w+)""")
 
 
@@ -26,7 +28,7 @@ def key_of(text: str, syntax: BlockSyntax) -> tuple[str, Types | None]:
     say)."""
     if syntax.prefix:  # the tag is the name
         return text.strip().removeprefix("<"), None
-    key, types = tag_key(text)
+    key, types = tag_key(_OPENED_AGAIN.sub("", text))
     return (_without_entities(key) if syntax.entities else key), types
 
 

@@ -333,6 +333,9 @@ cdef class Prose:
         self._quoted = at
         return not self._is_quoted(at, at)
 
+    cpdef bint follows_words(self):
+        return not self._margin
+
     cdef Py_ssize_t _found(self, _Marker marker, Py_ssize_t at) except -1:
         if marker.opens is not None:
             return self._open(marker.opens, at)

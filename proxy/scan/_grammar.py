@@ -155,9 +155,9 @@ class BlockSyntax:
       after a block); `margin`, the same after indentation; `answer`, only before any other visible text; `after`, only
       after a block, with only whitespace between.
     - A block whose body has no field is framing and is removed. `ends_section`: whitespace between a block and this one
-      is removed too. `framing` is the meaning of such an opener: a `mark` is removed where it frames something
-      (`surroundings.py`); a `start` too, and it counts as the content that a mark before it frames; a `head` is the
-      whole block, and is removed unless it is only mentioned.
+      is removed too. `framing` is the meaning of such an opener, or of the whole end of a section: a `mark` is removed
+      where it frames something (`surroundings.py`); a `start` too, and it counts as the content that a mark before it
+      frames; a `head` is the whole block, and is removed unless it is only mentioned.
     - `first_keys`: if given, an object with another first key is ordinary text and is released at once; the same holds
       for the first object of an array. `fence`: a Markdown fence may surround the first field.
 

@@ -288,6 +288,10 @@ class Prose:
         self._quoted = at
         return not self._is_quoted(at, at)
 
+    def follows_words(self) -> bool:
+        """Returns True if words precede the `opened` block in its line."""
+        return not self._margin
+
     def _found(self, marker: Marker, at: int) -> int:
         if marker.opens is not None:
             return self._open(marker.opens, at)

@@ -15,6 +15,8 @@ Rules of this module:
    between it and the end of the answer, a block, a head or a reasoning tag, or for `WORD_BYTES`. Otherwise it is a
    mention. The decision does not wait for a following block to be confirmed.
 6. A message's head that follows words is text if a blank, or punctuation that ends a clause, follows.
+7. A call without arguments that follows words in its line is text if the sentence goes on: if such punctuation follows,
+   or a blank and then a word.
 """
 
 from __future__ import annotations
@@ -32,9 +34,10 @@ FENCE: Final = 4
 ALONE: Final = 5
 FRAMED: Final = 6
 HEADS: Final = 7
+SENTENCE: Final = 8
 """The kinds of text around a block that may make it a quotation: `CODE`, inline code; `STRING`; `MARKS`, quotation
 marks directly around it; `FENCE`, a fence with other content; `ALONE`, a fence of its own. `FRAMED`: words around
-framing; `HEADS`: words around a message's head.
+framing; `HEADS`: words around a message's head; `SENTENCE`: words before a call without arguments.
 """
 
 GOES_ON: Final = 0
@@ -55,6 +58,8 @@ _NEWLINE: Final = ord("\n")
 _QUOTE: Final = ord('"')
 BEHIND_WORDS: Final = b" \t.,;:)"
 """Characters that follow a message's head in a sentence that mentions it: no message begins with them."""
+_NO_WORD: Final = b"\r\n<[]|"
+"""Characters behind blanks that begin no word: those of line ends and tags."""
 
 # Positions in a fence of its own: inside, in closing backticks, after it, in opening backticks, in their line.
 _INSIDE: Final = 0
@@ -87,8 +92,8 @@ class Read(NamedTuple):
 class Surroundings:
     """Reads the text after blocks that may be quoted, byte by byte.
 
-    `kind` says what may quote them (`CODE` to `HEADS`), `size` is its number of backticks. `blocks` are those read so
-    far. `found` is the result; `NEXT_BLOCK`: the opener number `opener` has been read.
+    `kind` says what may quote them (`CODE` to `SENTENCE`), `size` is its number of backticks. `blocks` are those read
+    so far. `found` is the result; `NEXT_BLOCK`: the opener number `opener` has been read.
     """
 
     __slots__ = ("_count", "_openers", "_place", "_word", "blocks", "found", "kind", "opener", "size")
@@ -126,7 +131,7 @@ class Surroundings:
         """Ends the answer and returns the result."""
         if self.kind == CODE:
             return IS_TEXT if len(self._word) == self.size else IS_CALL
-        if self.kind in (STRING, MARKS, HEADS):
+        if self.kind in (STRING, MARKS, HEADS, SENTENCE):
             return IS_CALL
         if self.kind == FRAMED:
             return IS_TEXT if self._word else IS_CALL
@@ -135,7 +140,7 @@ class Surroundings:
         return IS_CALL if whole and self.blocks else IS_TEXT
 
     def _too_far(self) -> int:
-        return IS_CALL if self.kind in (CODE, STRING, FRAMED) else IS_TEXT
+        return IS_CALL if self.kind in (CODE, STRING, FRAMED, SENTENCE) else IS_TEXT
 
     def _take(self, byte: int) -> int:
         if self.kind == CODE:
@@ -146,6 +151,8 @@ class Surroundings:
             return self._in_marks(byte)
         if self.kind == HEADS:
             return IS_TEXT if byte in BEHIND_WORDS else IS_CALL
+        if self.kind == SENTENCE:
+            return self._in_sentence(byte)
         return self._in_fence(byte) if self.kind != FRAMED else self._in_opener(byte)
 
     def _in_code(self, byte: int) -> int:
@@ -162,6 +169,14 @@ class Surroundings:
         if self._word in _CLOSING:
             return IS_TEXT
         return GOES_ON if any(mark.startswith(self._word) for mark in _CLOSING) else IS_CALL
+
+    def _in_sentence(self, byte: int) -> int:
+        if byte in b" \t":
+            self._word = b" "
+            return GOES_ON
+        if self._word:
+            return IS_CALL if byte in _NO_WORD else IS_TEXT
+        return IS_TEXT if byte in BEHIND_WORDS else IS_CALL
 
     def _in_fence(self, byte: int) -> int:
         tick = byte == _TICK and self.kind == ALONE

@@ -103,6 +103,9 @@ def _outputs() -> Iterator[Output]:
     yield one('call:fetch_page{url:"http://a.example",depth:2}', DEEP)
     yield one("call:fetch_page{url: 'http://a.example', depth: 2}<tool_call|>", DEEP)
     yield one("<arg_key>cmd</arg_key>".join(("<tool_call>shell", "<arg_value>ls -la</arg_value>")), SHELL)
+    yield one('<tool_call>shell cmd="ls -la"</tool_call>', SHELL)
+    yield one("<tool_call>fetch_page\nurl=http://a.example\ndepth=2\n</tool_call>", DEEP)
+    yield one("<tool_call>fetch_page url='http://a.example', depth=2</tool_call>", DEEP)
     # closers
     yield one("<tool_use>\n<name>shell</name>\n<parameter=cmd>\nls -la\n</parameter>", SHELL)
     yield one('<tool_use>\n```json\n{"name": "shell", "arguments": {"cmd": "ls -la"}}\n```\n</tool_use>', SHELL)

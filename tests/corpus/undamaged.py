@@ -133,6 +133,11 @@ UNDAMAGED: Final = (
     '<|tool_call>call:save_note{title<|"|>:<|"|>a<|"|>,body:<|"|>b<|"|>}<tool_call|>',
     '<|tool_call>call:run_job{type:<|"|>a<|"|>,arguments:{b:<|"|>c,d:<|"|>e:1<|"|>}}<tool_call|>',
     '<tool_call>function\nshell\n"cmd": "ls"}</tool_call>',
+    "<tool_call>shell cmd=ls -la</tool_call>",
+    "<tool_call>shell\ncmd: ls -la\n</tool_call>",
+    '<tool_call>shell cmd="dir C:\\new"</tool_call>',
+    "<tool_call>fetch_page url=http://a.example page=2</tool_call>",
+    "<tool_call>fetch_page url=http://a.example and read it</tool_call>",
     '<|open|>tools<|sep|><|open|>call tool="shell" index="1"<|sep|>argument key="cmd" type="string"<|sep|>ls<|close|>argument<|sep|><|close|>call<|sep|>',
     # words behind or between
     "<tool_use>\n<name>shell</name>\n<parameter=cmd>\nls\n</parameter>\n</tool_use>\nThat lists the files.",

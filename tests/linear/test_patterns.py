@@ -53,6 +53,7 @@ MADE: Final[Mapping[str, str]] = {
     "toolwire.prompting.transcript:split_at": "escaped words, over slices",
     "toolwire.repair.literals:_to_quote": "held by the module",
     "toolwire.repair.relaxed_json:_run_of": "held by the module",
+    "toolwire.scan._plan:quoted_calls": "escaped literals around a name of at most 128 bytes",
     "toolwire.scanner:signs_of": "escaped words",
     "toolwire.support.plainyaml:": "held by `PlainLoader`",
     "toolwire.extras.tune.matching:_matches": "a pattern of the operator's own cases, in `toolwire tune`",

@@ -434,6 +434,16 @@ FAULTS: Final = (
         "a call that is quoted in a string is run", ("tests/parse/test_quoted.py",),
     ),
     Fault(
+        "quoted-call-in-a-value", "proxy/scan/parts/block.py",
+        "return self._quotes > 0", "return False",
+        "a call that a value quotes ends the value, and is run", ("tests/parse/test_forms.py",),
+    ),
+    Fault(
+        "empty-call-in-a-sentence", "proxy/scan/surroundings.py",
+        "return IS_CALL if byte in _NO_WORD else IS_TEXT", "return IS_CALL",
+        "a call without arguments in the middle of a sentence is run", ("tests/parse/test_forms.py",),
+    ),
+    Fault(
         "quoted-call-before-words", "proxy/scan/surroundings.py",
         "return IS_TEXT if len(self._word) == self.size else IS_CALL", "return IS_CALL",
         "a call that is quoted in inline code at the end of an answer is run", ("tests/parse/test_quoted.py",),

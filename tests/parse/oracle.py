@@ -43,6 +43,7 @@ from toolwire.scan._grammar import (
     Why,
     only,
 )
+from toolwire.scan._plan import quoted_calls
 from toolwire.scan.loose_head import LooseHead, loose_words
 
 
@@ -87,6 +88,8 @@ class AnswerReading:
     spoken: bool = False
     mark: str = ""
     """The kind of the last block, if it is framing or a section with only text."""
+    only_a_name: bool = False
+    """The last block is a call without arguments."""
     out: list[Event] = field(default_factory=list)
     blocks: int = 0
     prose: str = ""
@@ -186,6 +189,11 @@ class AnswerReading:
                 end_of_marks = self.weigh(around, WORD_BYTES, at, at, syntaxes)
                 if end_of_marks is not None:
                     return end_of_marks
+                continue
+            if judge is not None and self.only_a_name and not self.anchored("margin", at):
+                end_of_sentence = self.weigh("sentence", 0, at, at, syntaxes)
+                if end_of_sentence is not None:
+                    return end_of_sentence
                 continue
             family = self.chosen.family
             decision = None if judge is None else judge()
@@ -317,7 +325,7 @@ class AnswerReading:
         untaught = syntaxes[0].untaught
         found: list[tuple[int, int, Callable[[], Decision], str, bool]] = []
         while True:
-            first = around == "framed" and not found  # which is not quoted until it is known to frame nothing
+            first = around in ("framed", "sentence") and not found  # which is not quoted until that is known
             end, judge = self.block(syntaxes, at, start, "" if first else around)
             if judge is None:
                 seen = end if around != "framed" else found[-1][1]
@@ -558,9 +566,10 @@ class AnswerReading:
         names = self.policy.callable_names
         strict = self.policy.strict and not around
         may_call = None if self.policy.strict and not syntaxes[0].untaught else self.policy.may_call
-        descent = BlockDescent(self.text[:over], start, syntaxes, strict, openers, names, around, may_call)
+        quoted = quoted_calls(tuple(syntax for syntax in self.grammar.syntaxes if not syntax.loose))
+        descent = BlockDescent(self.text[:over], start, syntaxes, strict, openers, names, around, may_call, quoted)
         self.chosen = syntaxes[0]
-        self.mark = ""
+        self.mark, self.only_a_name = "", False
         try:
             descent.read()
         except Released as found:
@@ -607,10 +616,12 @@ class AnswerReading:
     def judged(self, descent: BlockDescent, end: Closed) -> tuple[int, Callable[[], Decision]]:
         self.chosen = syntax = descent.syntax
         self.mark = ""
+        self.only_a_name = [piece[0] for piece in descent.pieces] == ["name"] and not end.broken
         if descent.pieces:
             self.mark = "mark" if {piece[0] for piece in descent.pieces} == {"said"} else ""
         elif not end.broken:
-            self.mark = syntax.framing if syntax.framing == "head" or end.upto == descent.after else ""
+            weighed = syntax.framing == "head" or syntax.ends_section or end.upto == descent.after
+            self.mark = syntax.framing if weighed else ""
         if not end.broken and not descent.pieces:  # framing
             closers = [closer for _, closer in self.settings.reasoning]
             tag = self.text[descent.after - len(syntax.opener) : end.upto]

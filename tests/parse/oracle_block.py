@@ -96,14 +96,16 @@ class BlockDescent:
         names: tuple[str, ...],
         around: str = "",
         may_call: Callable[[str, bool], bool] | None = None,
+        quoted: re.Pattern[bytes] | None = None,
     ) -> None:
         self.text = text
         self.around = around
         self.may_call = may_call
+        self.quoted = quoted
         self.names = names
         self.printing: Field | None = None
         self.openers = openers
-        self.value_ended: Literal["surely", "likely", "unlikely"] = "surely"
+        self.value_ended: Literal["surely", "likely", "unlikely", "quoted"] = "surely"
         self.syntaxes = syntaxes
         self.syntax = syntaxes[0]
         self.strict = strict
@@ -125,7 +127,7 @@ class BlockDescent:
         literals = {branch.literal or BRACKETS.get(branch.read, ""): (syntax, branch) for syntax, branch in options}
         other = literals.pop("", None)
         free = other is not None and other[1].read == "nothing" and other[1].then == END
-        unlikely = self.value_ended == "unlikely"
+        unlikely = self.value_ended in ("unlikely", "quoted")
         if free and not unlikely:
             self.value_ended = "surely"
             self.may_end = True
@@ -134,7 +136,8 @@ class BlockDescent:
             raise Closed(at, self.mark)
         lead = not self.pieces
         begin = at
-        begun = self.openers if over else [] if self.may_end else self.openers_at(options)
+        apart = self.may_end or self.value_ended == "quoted"
+        begun = [] if apart else self.openers if over else self.openers_at(options)
         while True:
             at = skip(text, at, SPACE + (LETTERS if lead and self.fenced else ""))
             fence = [FENCE] if (self.fence and not self.fenced if lead else self.fenced) else []
@@ -209,7 +212,7 @@ class BlockDescent:
         self.syntax = syntax
         after = at + len(branch.literal)
         if branch.read == "nothing":
-            if branch.then == END and self.value_ended == "unlikely":
+            if branch.then == END and self.value_ended in ("unlikely", "quoted"):
                 self.node([], after, over=True)
             if branch.then == END:
                 raise Closed(at if branch.ahead else after, at)
@@ -283,12 +286,14 @@ class BlockDescent:
                 if text.startswith(literal, at):
                     own = option.read == "nothing" if literal[0] == "\n" else text[at - 1] == "\n"
                     unlikely = syntax.framed and text[begin] == "\n" and not own
+                    quoted = branch.read == "text" and self.is_quoted(begin, at, len(literal))
                     before = len(self.pieces)
                     self.keep(branch.field, begin, at)
-                    wrong = self.misfit(syntax, option, at + len(literal), unlikely) if branch.read == "text" else None
+                    behind = at + len(literal)
+                    wrong = self.misfit(syntax, option, behind, unlikely, quoted) if branch.read == "text" else None
                     if wrong is None:
                         if branch.read == "text":
-                            self.value_ended = "unlikely" if unlikely else "likely"
+                            self.value_ended = "quoted" if quoted else "unlikely" if unlikely else "likely"
                         self.take(syntax, option, at)
                     del self.pieces[before:]
                     data_to = wrong - 1 if wrong > at + len(literal) and text[wrong - 1] in SPACE else wrong
@@ -323,25 +328,38 @@ class BlockDescent:
             if 0 < len(key.encode()) <= 128 and f"<{key}" not in self.text[begin:at]:
                 yield replace(option, literal=f"</{key}>")
 
-    def misfit(self, syntax: BlockSyntax, branch: Branch, at: int, unlikely: bool) -> int | None:
+    def is_quoted(self, begin: int, at: int, size: int) -> bool:
+        """Returns True if the literal at `at` stands in a call that the value quotes: one has begun and not ended."""
+        open_calls = 0
+        before, text = (self.text[begin:end].encode() for end in (at, at + size))
+        for found in self.quoted.finditer(text) if self.quoted is not None else ():
+            if found.start() < len(before):
+                open_calls = open_calls + 1 if found[1] else max(0, open_calls - 1)
+        return open_calls > 0
+
+    def misfit(self, syntax: BlockSyntax, branch: Branch, at: int, unlikely: bool, quoted: bool) -> int | None:
         """Returns the offset where the text after a branch's literal cannot follow a value, or None. `unlikely`: all of
-        the text must be as the template writes it."""
+        the text must be as the template writes it. `quoted`: only the end of the answer may follow."""
         if branch.read != "nothing":
-            return self.wrong_tag(at) if unlikely else None
+            return at if quoted else self.wrong_tag(at) if unlikely else None
+        unlikely = unlikely or quoted
         if branch.then == END and not unlikely:
             return None
         node = () if branch.then == END else syntax.nodes[branch.then]
         free = any(option == Branch() for option in node)
-        if any(not option.literal and option.read not in BRACKETS for option in node) and not (free and unlikely):
+        if any(not option.literal and option.read not in BRACKETS for option in node) and not (
+            quoted or (free and unlikely)
+        ):
             return None
         at = skip(self.text, at, SPACE)
         for option in node:
             literal = option.literal or BRACKETS.get(option.read, "")
             if literal and self.text.startswith(literal, at):
-                return self.misfit(syntax, option, at + len(literal), unlikely)
+                return self.misfit(syntax, option, at + len(literal), unlikely, quoted)
             if literal.startswith(self.text[at:]):
                 return None
         openers = self.openers if branch.then == END else self.openers_at([(syntax, option) for option in node])
+        openers = [] if quoted else openers
         begun = any(self.text.startswith(o, at) or o.startswith(self.text[at:]) for o in openers)
         return None if at == len(self.text) or begun else at
 

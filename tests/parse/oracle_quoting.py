@@ -83,6 +83,8 @@ def behind_block(rest: bytes, around: str, ticks: int, openers: list[str]) -> Be
         return Behind("call") if closing is None else Behind("text", len(closing.encode()))
     if around == "heads":
         return Behind("text" if re.match(rb"[ \t.,;:)]", rest) else "call")
+    if around == "sentence":
+        return Behind("text" if re.match(rb"[.,;:)]|[ \t]+[^ \t\r\n<\[\]|]", rest[:WORD_BYTES]) else "call")
     found_there = in_fence(rest, around == "own fence", ticks, openers)
     if around == "framed":
         ended = found_there.at == len(rest)

@@ -7,6 +7,7 @@ incrementally.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -50,7 +51,87 @@ def _m3(text: str) -> str:
     return text.replace("<", f"{M3}<")
 
 
+def _qwen(name: str, **arguments: str) -> str:
+    values = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in arguments.items())
+    return f"<tool_call>\n<function={name}>\n{values}</function>\n</tool_call>"
+
+
+def _glm(name: str, **arguments: str) -> str:
+    values = (f"<arg_key>{key}</arg_key><arg_value>{value}</arg_value>" for key, value in arguments.items())
+    return f"<tool_call>{name}{''.join(values)}</tool_call>"
+
+
+def _minimax(name: str, **arguments: str) -> str:
+    values = "".join(f'<parameter name="{key}">{value}</parameter>\n' for key, value in arguments.items())
+    return f'<minimax:tool_call>\n<invoke name="{name}">\n{values}</invoke>\n</minimax:tool_call>'
+
+
+def _deepseek(name: str, **arguments: str) -> str:
+    end = f"</{BAR}parameter>\n"
+    values = "".join(f'<{BAR}parameter name="{key}" string="true">{value}{end}' for key, value in arguments.items())
+    return f'<{BAR}tool_calls>\n<{BAR}invoke name="{name}">\n{values}</{BAR}invoke>\n</{BAR}tool_calls>'
+
+
+WRITERS: dict[str, Callable[..., str]] = {
+    "qwen3_coder": _qwen,
+    "glm47": _glm,
+    "minimax_m2": _minimax,
+    "deepseek_v4": _deepseek,
+}
+"""One format for each kind of tags."""
+
+EMPTY = {
+    "qwen3_coder": "<function=f></function>",
+    "glm47": "<tool_call>f</tool_call>",
+    "deepseek_v4": _dsml('[invoke name="f"][/invoke]'),
+}
+"""A call without arguments."""
+
+SENTENCES: dict[str, tuple[str, list[Said]]] = {
+    f"{format}: {where}": (
+        text.replace("CALL", call),
+        [said.replace("CALL", call) if said else ("f", {}) for said in wanted],
+    )
+    for format, call in EMPTY.items()
+    for where, text, wanted in (
+        ("a sentence with an empty call", "Write CALL to call it.", ["Write CALL to call it."]),
+        ("an empty call, and a comma", "Either CALL, or not.", ["Either CALL, or not."]),
+        ("an empty call behind a sentence", "I call it. CALL", ["I call it.", ""]),
+        ("an empty call that ends its line", "I call it. CALL \nDone.", ["I call it.", "", "Done."]),
+        ("an empty call that begins its line", "I call it.\nCALL and wait.", ["I call it.", "", "and wait."]),
+        ("two empty calls in a line", "I call it. CALL CALL", ["I call it.", "", ""]),
+    )
+}
+
+QUOTING: dict[str, tuple[str, list[Said]]] = {
+    f"{format}: a value quotes {where}": (
+        f"{write('f', a=document, b='z')}\n{write('g', b='z', a=document)}",
+        [("f", {"a": document, "b": "z"}), ("g", {"b": "z", "a": document})],
+    )
+    for format, write in WRITERS.items()
+    for where, document in {
+        "a call between words": f"Write\n{write('g', a='x', b='y')}\nfor a call.",
+        "an empty call": f"Write\n{write('g')}\nfor a call.",
+        "two calls at its end": f"Write\n{write('g', a='x')}\n{write('f', b='y')}",
+    }.items()
+}
+"""Documents about calls as arguments."""
+
 FORMS: dict[str, tuple[str, list[Said]]] = {
+    **QUOTING,
+    **SENTENCES,
+    "qwen3_coder: a value quotes tags that are no call": (
+        _qwen("f", a="Write <function=NAME>, then <parameter=KEY>.", b="z"),
+        [("f", {"a": "Write <function=NAME>, then <parameter=KEY>.", "b": "z"})],
+    ),
+    "qwen3_coder: a value quotes the beginning of a call": (
+        _qwen("f", b="z", a="<function=g>\n<parameter=a>\nand so on"),
+        [("f", {"b": "z", "a": "<function=g>\n<parameter=a>\nand so on"})],
+    ),
+    "qwen3_coder: another call behind a value": (
+        "<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n" + _qwen("g", a="y"),
+        [("f", {"a": "x"}), ("g", {"a": "y"})],
+    ),
     # --- DeepSeek from V3.2 on
     "deepseek_v41: a space in every tag": (
         _dsml(
@@ -82,6 +163,14 @@ FORMS: dict[str, tuple[str, list[Said]]] = {
         _dsml('[tool_calls][invoke name="f"][/invoke][/tool_calls]').replace("DSML", "GCML") + "<|message_sep|>",
         [("f", {})],
     ),
+    "deepseek_v4: closing tags without a call": (_dsml("Done.\n[/parameter]\n[/invoke]\n[/tool_calls]"), ["Done."]),
+    "deepseek_v41: the end of a section without a call": (_dsml("Done.[/calls]", " "), ["Done."]),
+    "deepseek_v4: a sentence about the end of a section": (
+        _dsml("Then [/tool_calls] ends it."),
+        [_dsml("Then [/tool_calls] ends it.")],
+    ),
+    "mistral: the end of a section without a call": ("Done.[/TOOL_CALLS]", ["Done."]),
+    "mistral: a sentence about the end of a section": ("Then [/TOOL_CALLS] ends it.", ["Then [/TOOL_CALLS] ends it."]),
     # --- sections whose markers are tokens
     "kimi_k2: an empty section": ("One. <|tool_calls_section_begin|><|tool_calls_section_end|> Two.", ["One.", "Two."]),
     "kimi_k2: noise in a section": (

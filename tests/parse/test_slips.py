@@ -45,7 +45,15 @@ SOLAR = '<|tool_call:begin|>abc<|tool_call:name|>run<|tool_call:args|>{"command"
 RUN = '{"name": "run", "arguments": {"command": "ls -l"}}'
 MESSAGE = f'{{"role": "assistant", "content": null, "tool_calls": [{RUN}]}}'
 
+QWEN_LS = "<tool_call>\n<function=run>\n<parameter=command>\nls\n</parameter>\n</function>\n</tool_call>"
+GLM_LS = "<tool_call>run<arg_key>command</arg_key><arg_value>ls</arg_value></tool_call>"
+
 READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
+    *(
+        (model, text.replace("ls", document), [("run", {"command": document})], "")
+        for model, text in (("glm-5", GLM_LS), ("qwen3-coder", QWEN_LS), ("my-model", QWEN_LS), ("my-model", INVOKE.replace("ls -l", "ls")))
+        for document in (f"a\n{QWEN_LS}\nb", f"a\n{GLM_LS}\nb", f"a\n{HERMES}\nb", f"a\n{INVOKE}\nb")
+    ),
     *(
         ("deepseek-v4", f"So.\n\n{dsml(bar, word, r)}", [BERGEN], "So.")
         for bar in ("｜", "｜｜", "|", "||", "‖", " | ", " ｜ ")
@@ -57,6 +65,8 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
     ("glm-5.3-flash", '<tool_call>look_up>{"place":"Bergen"}</tool_call>', [BERGEN], ""),
     ("glm-5.3-flash", "<tool_call>now</arg_value>", [NOW], ""),
     ("glm-5.3-flash", "<tool_call>now</arg_value></tool_call>", [NOW], ""),
+    ("mimo-v2.6", "So. <tool_call><function=run>ls -l\n</parameter></function></tool_call>", [LS], "So."),
+    ("glm-5", "<tool_call>run<arg_key><arg_key>command</arg_key><arg_value>ls -l</arg_value></tool_call>", [LS], ""),
     ("glm-4.6", f"{HERMES}</tool_call></tool_call>", [BERGEN], ""),
     ("laguna-xs", '<tool_call>run\n{"command":"ls -l"}\n<tool_call>now</tool_call>', [LS, NOW], ""),
     ("gemma4:12b", f"<|tool_call>call:tools:v1:look_up{{place:{QUOTE}Bergen{QUOTE}}}<tool_call|>", [BERGEN], ""),

@@ -246,8 +246,8 @@ UNBUDGETED: Final[Mapping[str, str]] = {
         pipeline/scanning/preopened.py:keep_closing_tags pipeline/scanning/preopened.py:marks_of
         pipeline/scanning/preopened.py:pairs_of pipeline/scanning/scanners.py:not_taught
         prompting/transcript.py:turn_escaping scan/_grammar.py:only scan/_grammar.py:without_calls
-        scan/_plan.py:_own_nodes scan/_plan.py:plan scan/blocks.py:_whole scanner.py:reasoning_tags
-        scanner.py:signs_of scanner.py:triggers
+        scan/_plan.py:_own_nodes scan/_plan.py:plan scan/_plan.py:quoted_calls scan/blocks.py:_whole
+        scanner.py:reasoning_tags scanner.py:signs_of scanner.py:triggers
     """,
     "one of at most 65,536 characters": "call_policy/near.py:_is_template call_policy/near.py:_says_something",
     "one value": "formats/base.py:builtin_formats formats/base.py:control_tokens formats/base.py:_defined",

@@ -115,14 +115,14 @@ def _grammar(prefix: str, *more: BlockSyntax, bars: Mapping[str, Sequence[str]] 
     """Returns the grammar for a prefix. `space` follows the bar in the closer that is searched for after a malformed
     call."""
     body = _body(prefix, bars)
-    end = _placed(_tag("end", *((Branch(literal=word), "") for word in _SECTIONS)))
+    end = _placed(_tag("end", *((Branch(literal=word), "") for word in ("parameter>", "invoke>", *_SECTIONS))))
     return Grammar(
         syntaxes=(
             *(
                 BlockSyntax(opener=f"<{a}{prefix}", closer=f"</{a}{prefix}{z[0]}{space}invoke>", body=body)
                 for a, z in bars.items()
             ),
-            *(BlockSyntax(opener=f"</{a}{prefix}", anchor="after", body=end, ends_section=True) for a in bars),
+            *(BlockSyntax(opener=f"</{a}{prefix}", body=end, ends_section=True) for a in bars),
             *more,
         )
     )

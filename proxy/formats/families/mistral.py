@@ -5,6 +5,7 @@ Both formats read both forms; they differ in what they write. Reasoning models r
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ...scan._grammar import BlockSyntax, Branch, Grammar
@@ -12,6 +13,7 @@ from ..base import Models, make_format
 from ..engine.layout import Layout
 from ..engine.listing import function_list
 from ..engine.results import ResultForm
+from ..engine.syntaxes import framing
 from ..engine.templates import MISTRAL
 from ..engine.words import Words, around
 
@@ -42,6 +44,7 @@ GRAMMAR: Final = Grammar(
             opener="[TOOL_CALLS]",
             body=((Branch(read="array", field="calls"), Branch(read="object", field="call")),),
         ),
+        replace(framing("[/TOOL_CALLS]"), ends_section=True),
     ),
     reasoning=(("[THINK]", "[/THINK]"),),
 )

@@ -7,7 +7,7 @@ from .forms cimport Form, FormBranch, FormNode, FormOpener, Forms
 from .sending cimport StringSender
 
 cdef int BODY, BROKEN, END, HELD, KEY, LEAD, TAIL
-cdef int CODE, JSON, LIKELY, LOOSE, NOTHING, PROSE, SURE, UNLIKELY
+cdef int CODE, JSON, LIKELY, LOOSE, NESTED, NOTHING, PROSE, SURE, UNLIKELY
 cdef int ALONE, CLOSER, OPENER
 cdef int AT_BRANCH, BY_ITSELF, GOES_ON, NO_FIELD, NO_KEY
 cdef int OPEN, WHOLE_BLOCK, FRAMING, UNFINISHED, NO_BLOCK
@@ -35,6 +35,7 @@ cdef class BlockReader:
     cdef bytearray _word
     cdef int _then, _doubt
     cdef bint _may_end, _fence, _fenced
+    cdef Py_ssize_t _quotes, _quoted
     cdef FormBranch _proving
 
     cdef int read_as(self, Forms forms, Py_ssize_t limit) except -1
@@ -46,6 +47,8 @@ cdef class BlockReader:
     )
     cdef Py_ssize_t end(self, bint truncated) except -1
     cdef object frames(self, Py_ssize_t upto)
+    @cython.locals(named=bint)
+    cdef bint is_only_a_name(self) except -1
 
     cdef Py_ssize_t _go_to(self, FormNode node, Py_ssize_t pos) except -1
     @cython.locals(
@@ -73,6 +76,8 @@ cdef class BlockReader:
 
     @cython.locals(start=Py_ssize_t)
     cdef int _doubt_of(self, FormBranch branch, Py_ssize_t at) except -1
+    @cython.locals(start=Py_ssize_t, text=bytes, forms=Forms)
+    cdef bint _is_quoted(self, Py_ssize_t at, Py_ssize_t size) except -1
     cdef Py_ssize_t _doubt_more(self, FormBranch branch, Py_ssize_t pos) except -1
     @cython.locals(branch=FormBranch, word=bytearray, at=Py_ssize_t, byte=cython.uchar, inside=bint, tag=bytes)
     cdef Py_ssize_t _read_tag(self, Py_ssize_t pos, Py_ssize_t end) except -1

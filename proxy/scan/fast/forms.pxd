@@ -44,6 +44,7 @@ cdef class FormOpener:
 @cython.final
 cdef class Forms:
     cdef tuple begun
+    cdef object quoted
     cdef bytes _begins
     cdef const unsigned char *begins
     cdef dict _forms, _openers

@@ -31,7 +31,7 @@ from .._grammar import (
     Why,
 )
 from .._grammar import FENCE as _FENCE_TEXT
-from .._plan import CODE, JSON, LIKELY, LOOSE, NOTHING, PROSE, SURE, UNLIKELY
+from .._plan import CODE, JSON, LIKELY, LOOSE, NESTED, NOTHING, PROSE, SURE, UNLIKELY
 from ..blocks import TO_CLOSER, Piece
 from ..closers import CLOSER, OPENER, CloserSearch
 from ..live import LiveCalls
@@ -68,7 +68,8 @@ class BlockReader:
 
     __slots__ = (
         *("_around", "_beyond", "_buffer", "_closers", "_doubt", "_fence", "_fenced", "_fields", "_gap", "_limit"),
-        *("_mark", "_may_end", "_node", "_policy", "_proving", "_then", "_word", "_word_at", "body_end", "broken"),
+        *("_mark", "_may_end", "_node", "_policy", "_proving", "_quoted", "_quotes", "_then", "_word", "_word_at"),
+        *("body_end", "broken"),
         *("closed", "closer", "form", "head", "inner", "loose", "more", "opener", "outcome", "pieces", "state"),
         *("untaught", "why"),
     )
@@ -101,7 +102,8 @@ class BlockReader:
         # `_node`: the current node. `_gap`: offset where it begins. `_word`: the beginning of a literal in it, at
         # offset `_word_at`. `_then`: the node after the last field. `_mark`: offset where the block may end, if
         # `_may_end`. `_doubt`: how certain the end of the value before the node is; `_proving`: the branch whose tag
-        # must be complete to confirm it. `_around`: what may quote the block. `_fence`: a fence is allowed; `_fenced`:
+        # must be complete to confirm it. `_quotes`: the number of calls that the value quotes and that have not ended
+        # at offset `_quoted`. `_around`: what may quote the block. `_fence`: a fence is allowed; `_fenced`:
         # it was read. `_beyond`: offset from which another opener ends a broken block.
         self._node: FormNode | None = None
         self._gap = 0
@@ -112,6 +114,8 @@ class BlockReader:
         self._may_end = False
         self._doubt = SURE
         self._proving: FormBranch | None = None
+        self._quotes = 0
+        self._quoted = 0
         self._around = 0
         self._fence = False
         self._fenced = False
@@ -141,6 +145,7 @@ class BlockReader:
         self.more = False
         self._doubt = SURE
         self._proving = None
+        self._quoted = 0
         self._fields.begin_block(opener, self.pieces, around != 0)
         return self._go_to(opener.first, at)
 
@@ -173,7 +178,7 @@ class BlockReader:
             return self._none(end)
         resting = self.state == TAIL and self._proving is None
         if resting and not (truncated and self._doubt):
-            if (node.ends and not self._word) or (node.free and self._doubt == UNLIKELY):
+            if (node.ends and not self._word) or (node.free and self._doubt >= UNLIKELY):
                 return self._closed(end, end)
             if self._may_end and not (truncated and node.more):
                 return self._otherwise(end)
@@ -198,13 +203,19 @@ class BlockReader:
         assert self.form is not None
         if self.outcome == FRAMING:
             kind = self.form.syntax.framing
-            return kind if kind == "head" or self._buffer.offset(upto) == self.head else None
+            weighed = kind == "head" or self.form.syntax.ends_section or self._buffer.offset(upto) == self.head
+            return kind if weighed else None
         if self.outcome != WHOLE_BLOCK or not self.pieces:
             return None
         for field, _, _ in self.pieces:
             if field != "said":
                 return None
         return "mark"
+
+    def is_only_a_name(self) -> bool:
+        """Returns True if the block that ended is a call without arguments."""
+        named = len(self.pieces) == 1 and self.pieces[0][0] == "name"
+        return named and self.outcome == WHOLE_BLOCK and not self.broken
 
     # --- nodes: between fields ----------------------------------------------------------------------------------------
 
@@ -214,7 +225,7 @@ class BlockReader:
         if self._word:
             self._word.clear()
         self._gap = self._buffer.offset(pos)
-        if node.free and self._doubt != UNLIKELY:
+        if node.free and self._doubt < UNLIKELY:
             self._be_sure()
             self._may_end = True
             self._mark = self._gap
@@ -240,7 +251,7 @@ class BlockReader:
                         self._buffer.steps += at + 1 - pos
                         return self._take(branch, at + 1)
                     fits = True
-            if not (fits or self._may_end) and self._has_content():
+            if not (fits or self._may_end or self._doubt == NESTED) and self._has_content():
                 for opener in node.next:
                     if octets.begins(opener, word):
                         if len(opener) == len(word):
@@ -266,7 +277,7 @@ class BlockReader:
         branch = node.otherwise
         if self._may_end:
             return self._ends_at_mark()
-        if branch is not None and not (node.free and self._doubt == UNLIKELY):
+        if branch is not None and self._doubt < (UNLIKELY if node.free else NESTED):
             if branch.read == PROSE:
                 return self._text_begins(branch, at)
             return self._take(branch, self._buffer.back_to(self._word_at))
@@ -306,7 +317,7 @@ class BlockReader:
     def _take(self, branch: FormBranch, pos: int) -> int:
         """Continues with `branch`, whose literal ends at `pos`."""
         if self._doubt and (branch.read != NOTHING or branch.then == END):
-            if self._doubt == UNLIKELY:
+            if self._doubt >= UNLIKELY:
                 return self._doubt_more(branch, pos)
             self._be_sure()
         form = branch.form
@@ -332,6 +343,8 @@ class BlockReader:
         end, the template writes one before the closer too (`framed`); where the closer is omitted, the end of the call
         is enough."""
         assert self.form is not None
+        if self._is_quoted(at, branch.size):
+            return NESTED
         start = self._fields.start
         if not self.form.framed or self._buffer.span(start, start + 1) != b"\n":
             return LIKELY
@@ -339,13 +352,34 @@ class BlockReader:
             return LIKELY if branch.read == NOTHING else UNLIKELY
         return LIKELY if self._buffer.span(at - 1, at) == b"\n" else UNLIKELY
 
+    def _is_quoted(self, at: int, size: int) -> bool:
+        """Returns True if the literal of this size at offset `at` belongs to a call that the value quotes."""
+        start = self._fields.start
+        if self._quoted < start:
+            self._quoted = start
+            self._quotes = 0
+        start = self._quoted
+        text = self._buffer.span(start, at + size)
+        forms = self._fields.forms
+        assert forms is not None
+        for found in forms.quoted.finditer(text):
+            if start + found.start() >= at:
+                break
+            self._quoted = start + found.end()
+            self._quotes = self._quotes + 1 if found.lastindex else max(0, self._quotes - 1)
+        self._quoted = max(self._quoted, at)
+        return self._quotes > 0
+
     def _doubt_more(self, branch: FormBranch, pos: int) -> int:
         """Requires that the text after `branch` (whose literal ends at `pos`) is also as the template writes it: a tag,
-        or the end."""
+        or the end. Only the end if the branch may belong to a quoted call."""
         self.state = TAIL
         if branch.read == NOTHING:
             assert self.form is not None
             return self._go_to(self.form.nodes[len(self.form.nodes) - 1], pos)
+        if self._doubt == NESTED:
+            self._gap = self._word_at = self._buffer.offset(pos)
+            return self._read_on(pos)
         self._proving = branch
         self._word.clear()
         return pos

@@ -10,7 +10,19 @@ from ...events import Fault
 from .._grammar import AS_TEXT, TEXT, BlockPolicy, Decision, Grammar, only
 from ..blocks import as_text, dropped, ended
 from ..modes import FRAMING, NO_BLOCK, OPEN, WHOLE_BLOCK
-from ..surroundings import ALONE, FENCE, FRAMED, GOES_ON, HEADS, IS_CALL, IS_TEXT, NEXT_BLOCK, Read, Surroundings
+from ..surroundings import (
+    ALONE,
+    FENCE,
+    FRAMED,
+    GOES_ON,
+    HEADS,
+    IS_CALL,
+    IS_TEXT,
+    NEXT_BLOCK,
+    SENTENCE,
+    Read,
+    Surroundings,
+)
 from .block import BlockReader
 from .buffer import Buffer
 from .forms import FormOpener, Forms
@@ -104,6 +116,9 @@ class BlockEnds:
             tag = 0 if self._prose.state == TEXT else 1
             tags = tuple([pair[tag].encode() for pair in self._reasoning])
             self._around = Surroundings(HEADS if frame == "head" else FRAMED, 0, (*self._openers(), *tags))
+            return self._weighed(upto)
+        if self._block.is_only_a_name() and self._prose.follows_words():
+            self._around = Surroundings(SENTENCE, 0, ())
             return self._weighed(upto)
         return self._none(upto) if outcome == NO_BLOCK else self._judged(upto)
 

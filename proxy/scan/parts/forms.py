@@ -95,12 +95,13 @@ class FormOpener:
 
 class Forms:
     """The syntaxes and openers of a plan. `begun` are the openers that end a short field of an untaught syntax,
-    `begins` is 1 for their first bytes. `taught`, `loose` and `untaught`: see `GrammarPlan`."""
+    `begins` is 1 for their first bytes. `quoted`, `taught`, `loose` and `untaught`: see `GrammarPlan`."""
 
-    __slots__ = ("_begins", "_forms", "_openers", "begins", "begun", "loose", "taught", "untaught")
+    __slots__ = ("_begins", "_forms", "_openers", "begins", "begun", "loose", "quoted", "taught", "untaught")
 
     def __init__(self, plan: GrammarPlan) -> None:
         self.begun = plan.begun
+        self.quoted = plan.quoted
         self._begins = first_bytes(plan.begun)
         self.begins = self._begins  # when compiled, a pointer into it
         self._forms = {syntax: Form(syntax) for syntax in plan.nodes}
