@@ -14,6 +14,7 @@ from yarl import URL
 from tests.backends.peers import CHUNKED, LIMIT, Peer, chunked, self_signed, sized
 from toolwire.config import BackendConfig, Timeouts
 from toolwire.errors import BackendFault
+from toolwire.upstream.client.sessions import open_session
 from toolwire.upstream.client.wire_client import WireClient
 from toolwire.upstream.client.wire_proxy import proxy_for
 
@@ -114,6 +115,25 @@ async def test_without_tls_the_proxy_reads_the_request(monkeypatch: pytest.Monke
     assert (len(peer.heads), peer.connections) == (2, 1)
 
 
+async def test_the_gateways_own_queries_do_so_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With the backend's key: credentials of the user's `.netrc` are for other programs."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine model.invalid login somebody password secret\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    url, key = URL("http://model.invalid/v1/models"), {"Authorization": "Bearer key"}
+    async with Peer([sized(b"{}")]) as peer:
+        monkeypatch.setenv("http_proxy", f"http://me:s%40y@127.0.0.1:{peer.url.port}")
+        async with (
+            open_session(url, key, BackendConfig(trust_env=True)) as session,
+            session.post(url, data=b"{}") as response,
+        ):
+            assert response.status == 200
+    head = peer.heads[0]
+    assert head.startswith(b"POST http://model.invalid/v1/models HTTP/1.1\r\n")
+    assert b"Authorization: Bearer key\r\n" in head
+    assert b"Proxy-Authorization: Basic bWU6c0B5\r\n" in head
+
+
 async def test_with_tls_it_gets_a_tunnel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tls, certificate = self_signed(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
@@ -189,7 +209,7 @@ async def test_a_proxy_that_does_not_connect(
 def test_which_servers_have_a_proxy(url: str, no_proxy: str, used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("NO_PROXY", no_proxy)
-    assert (proxy_for(URL(url)) is not None) is used
+    assert (proxy_for(URL(url), BackendConfig(trust_env=True)) is not None) is used
 
 
 @pytest.mark.parametrize(
@@ -199,7 +219,7 @@ def test_a_proxy_that_cannot_be_used_is_named(
     given: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", given)
-    assert proxy_for(URL("https://model.example/v1")) is None
+    assert proxy_for(URL("https://model.example/v1"), BackendConfig(trust_env=True)) is None
     assert [record.getMessage() for record in caplog.records] == [
         "the proxy in https_proxy is not used: it is not `http://HOST:PORT`"
     ]

@@ -16,12 +16,14 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 import aiohttp
+from yarl import URL
 
 from ...config import BackendConfig, LimitsConfig
 from ...support.lines import HEAD_BYTES, OversizedLine
 from ...support.tasks import cancel_all
 from ...upstream.client.connections import unreachable
 from ...upstream.client.sessions import connection_fault, refuse_redirect
+from ...upstream.client.wire_proxy import proxy_for
 from .transport import MOST_UNSENT, READ_BYTES, Transport, TransportBroken
 
 HEARTBEAT_S: Final = 30.0
@@ -50,7 +52,7 @@ class WebSocketTransport(Transport):
         """Connects to the server at `config.url`. Raises `BackendFault`."""
         assert config.url is not None
         headers = {**({"Authorization": f"Bearer {config.api_key}"} if config.api_key else {}), **config.headers}
-        session = aiohttp.ClientSession(trust_env=config.trust_env, middlewares=(refuse_redirect,))
+        session = aiohttp.ClientSession(proxy=proxy_for(URL(config.url), config), middlewares=(refuse_redirect,))
         try:
             socket = await session.ws_connect(
                 config.url,

@@ -29,6 +29,7 @@ from ...startup.template_use import format_of_served
 from ...support.conversion import ConfigError
 from ...upstream.client.connections import disconnected
 from ...upstream.client.tls import tls_context
+from ...upstream.client.wire_proxy import proxy_for
 from ...upstream.pool.probing import ASKED, ProbeResult, probe
 from ...upstream.pool.server import UpstreamServer
 from ...upstream.pool.server_pool import WeightedServer, pool_of
@@ -157,7 +158,7 @@ async def _skew(url: URL, config: BackendConfig) -> float | None:
     try:
         async with (
             asyncio.timeout(LOOK_S),
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=verify), trust_env=config.trust_env) as session,
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=verify), proxy=proxy_for(url, config)) as session,
             session.get(url.with_user(None).joinpath("models"), allow_redirects=False) as response,
         ):
             date = parsedate_to_datetime(response.headers.get("Date", ""))

@@ -19,6 +19,7 @@ from ...config import BackendConfig
 from ...errors import BackendFault
 from .connections import disconnected, not_http, redirected, undecodable, unreachable
 from .tls import tls_context, tls_fault
+from .wire_proxy import proxy_for
 
 PIECE_BYTES: Final = 64 * 1024
 """Bytes of a request body that are written at once."""
@@ -37,7 +38,7 @@ def open_session(
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=config.timeouts.connect_s),
         headers=headers,
         cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=config.trust_env,
+        proxy=proxy_for(url, config),
         middlewares=middlewares,
     )
 

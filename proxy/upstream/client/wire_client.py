@@ -86,7 +86,7 @@ class WireClient:
         self._tls = tls_context(verify=config.verify_tls) if url.scheme == "https" else None
         self._loop = asyncio.get_running_loop()
         self.scratch = memoryview(bytearray(READ_BYTES))
-        self._proxy = proxy_for(url) if config.trust_env else None
+        self._proxy = proxy_for(url, config)
         reads = None if self._tls is not None else self._proxy
         self._heads = {stream: request_head(url, headers, stream=stream, proxy=reads) for stream in (False, True)}
         self._slots = asyncio.Semaphore(self._pool.connections) if self._pool.connections else None

@@ -19,6 +19,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from yarl import URL
 
+from ...config import BackendConfig
 from ...errors import BackendFault
 from .connections import disconnected, not_http
 
@@ -30,9 +31,10 @@ HEAD_BYTES: Final = 64 * 1024
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])[ \r]")
 
 
-def proxy_for(url: URL) -> URL | None:
-    """Returns the proxy that the environment names for `url`, or None."""
-    value = getproxies().get(url.scheme)
+def proxy_for(url: URL, config: BackendConfig) -> URL | None:
+    """Returns the proxy that the environment names for `url`; None if there is none, or the backend does not use it.
+    aiohttp's own `trust_env` would also send the credentials of `~/.netrc`."""
+    value = getproxies().get(url.scheme) if config.trust_env else None
     if value is None or proxy_bypass(url.host or ""):
         return None
     try:
