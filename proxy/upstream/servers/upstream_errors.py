@@ -12,7 +12,7 @@ from typing import Final
 
 from ...errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
 from ...protocols.shared import openai
-from ...protocols.shared.server_errors import SLIP, is_about_model, is_overflow, no_model_fault, slip_fault
+from ...protocols.shared.server_errors import SLIP, is_overflow, lacks_model, no_model_fault, slip_fault
 from ..client.connections import redirected
 from .hops import loop_fault
 from .private_data import ADDRESS, NOTHING, PrivateData
@@ -26,9 +26,6 @@ MOST_READ_CHARS: Final = 4 * MAX_MESSAGE_CHARS
 
 TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 """Statuses after which a request may be retried (R10.5)."""
-
-_OTHER_MODEL: Final = re.compile(r"\bserver is pinned to\b", re.IGNORECASE)
-"""Matches a 400 of `transformers serve`, which serves one model only."""
 
 _TOOLS: Final = re.compile(r"\btools?\b|\btool[_-]|function[ _-]call", re.IGNORECASE)
 """Matches a refusal that mentions tools."""
@@ -137,7 +134,7 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
     match status:
         case 400 | 413 | 422 | 500 if code == "context_length_exceeded" or is_overflow(text):
             return ClientFault(text or "The prompt is too long for the model server.", code="context_length_exceeded")
-        case 400 if _OTHER_MODEL.search(text):
+        case 400 | 404 | 422 if lacks_model(status, text) or (status == 404 and code == "model_not_found"):
             return no_model_fault(text)
         case 400 | 422:
             return ClientFault(
@@ -163,8 +160,6 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
             return BackendFault(f"The model server is overloaded{suffix}", code="overloaded")
         case _ if 300 <= status < 400:
             return redirected(status)
-        case 404 if code == "model_not_found" or is_about_model(text):
-            return no_model_fault(text)
         case 404:
             return BackendFault(
                 f"The model server answered 404{suffix}", hint="Check the backend's `url` and model name."
