@@ -227,6 +227,28 @@ _FINAL: Final = frozenset({"insufficientquota"})
 """Limits for which a retry is useless."""
 
 
+def overflow_fault(text: str, *, param: str | None = None) -> ClientFault:
+    """Returns the error for a prompt that does not fit the context; `text` is the server's. Clients know OpenAI's words
+    only: others are replaced by them, or followed by them where the server names no counts."""
+    if "maximum context length" not in text.lower():
+        counts = read_overflow(text)
+        text = f"{text} {_OVERFLOW}".lstrip() if counts is None else _in_words_of_openai(counts)
+    return ClientFault(text, code="context_length_exceeded", param=param)
+
+
+_OVERFLOW: Final = "The model's maximum context length is exceeded. Please reduce the length of the messages."
+
+
+def _in_words_of_openai(counts: Overflow) -> str:
+    begin = f"This model's maximum context length is {counts.window} tokens. However, "
+    if not counts.output:
+        return f"{begin}your messages resulted in {counts.prompt} tokens. Please reduce the length of the messages."
+    return (
+        f"{begin}you requested {counts.prompt + counts.output} tokens ({counts.prompt} in the messages, {counts.output} in"
+        " the completion). Please reduce the length of the messages or completion."
+    )
+
+
 def status_in(error: Mapping[str, Any]) -> int | None:
     """Returns the HTTP status that fits an error object; None if it has neither a known code nor type."""
     codes = (error.get("code"), error.get("status"), error.get("status_code"))

@@ -12,7 +12,7 @@ from typing import Final
 
 from ...errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
 from ...protocols.shared import openai
-from ...protocols.shared.server_errors import SLIP, is_overflow, lacks_model, no_model_fault, slip_fault
+from ...protocols.shared.server_errors import SLIP, is_overflow, lacks_model, no_model_fault, overflow_fault, slip_fault
 from ..client.connections import redirected
 from .hops import loop_fault
 from .private_data import ADDRESS, NOTHING, PrivateData
@@ -133,7 +133,7 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
     suffix = f": {text}" if text else "."
     match status:
         case 400 | 413 | 422 | 500 if code == "context_length_exceeded" or is_overflow(text):
-            return ClientFault(text or "The prompt is too long for the model server.", code="context_length_exceeded")
+            return overflow_fault(text)
         case 400 | 404 | 422 if lacks_model(status, text) or (status == 404 and code == "model_not_found"):
             return no_model_fault(text)
         case 400 | 422:
