@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
 from collections.abc import Callable
 from itertools import pairwise
@@ -456,6 +458,26 @@ async def test_two_keys_teach_the_third(kind: str) -> None:
     assert sent == [[True, False], [False], [True, False], [False]]
     assert shown == ["some", "some", "all", "all"]
     assert overview["refused"]["m"][kind] == "all"
+
+
+async def test_a_refusal_that_another_request_has_just_taught_ends_no_request() -> None:
+    """Of two concurrent requests with the same field one is refused after the other has been accepted without it."""
+    late = asyncio.Event()
+    refusals: list[Asked] = []
+
+    def script(asked: Asked) -> Answer:
+        if "top_k" not in asked.json:
+            return Say("ok")(asked)
+        refusals.append(asked)
+        return dataclasses.replace(Refuse(400, "top_k is not supported"), wait=late if len(refusals) == 2 else None)
+
+    _, body, backend, _ = KINDS["sampling"]
+    async with gateway_before([script], backend=backend) as (server, _):
+        both = [asyncio.ensure_future(post(server, {"model": "m", **body}, path=CHAT)) for _ in range(2)]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        late.set()
+        assert [(await one).status for one in both] == [200, 200]
+    assert len(refusals) == 2
 
 
 @every(
