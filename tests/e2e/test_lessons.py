@@ -179,16 +179,6 @@ FIELDS: dict[str, Field] = {
         },
         lambda body: not all(isinstance(one["content"], str | None) for one in body["messages"]),
     ),
-    "a turn of the model at the end": (
-        (
-            "This model does not support assistant message prefill. The conversation must end with a user message.",
-            "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant",
-            "Assistant response prefill is incompatible with enable_thinking.",
-            "Cannot have 2 or more assistant messages at the end of the list.",
-        ),
-        {CHAT: {"messages": [{"role": one, "content": one} for one in ("user", "assistant")]}},
-        lambda body: body["messages"][-1]["role"] == "assistant",
-    ),
     "bounds in schemas": (
         (
             "Failed to initialize samplers: failed to parse grammar",
@@ -458,6 +448,38 @@ async def test_two_keys_teach_the_third(kind: str) -> None:
     assert sent == [[True, False], [False], [True, False], [False]]
     assert shown == ["some", "some", "all", "all"]
     assert overview["refused"]["m"][kind] == "all"
+
+
+@every(
+    "words",
+    [
+        "This model does not support assistant message prefill. The conversation must end with a user message.",
+        "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant",
+        "Assistant response prefill is incompatible with enable_thinking.",
+        "Cannot have 2 or more assistant messages at the end of the list.",
+    ],
+)
+async def test_a_turn_of_the_model_at_the_end_that_is_refused(words: str) -> None:
+    """The user goes on behind it. Another request's turn may be one that the server continues."""
+    turns = [{"role": role, "content": role} for role in ("user", "assistant")]
+
+    def script(asked: Asked) -> Answer:
+        last = asked.json["messages"][-1]
+        return Refuse(400, words) if last == turns[1] else Say("ok")(asked)
+
+    async with gateway_before([script], backend={"preset": "llamacpp"}) as (server, up):
+        for content in ("assistant", "{", "assistant"):
+            body = {"messages": [turns[0], {"role": "assistant", "content": content}]}
+            answer = await post(server, body, path=CHAT)
+            assert answer.status == 200, answer.body
+    user, go_on = turns[0]["content"], "Continue."
+    assert [[one["content"] for one in asked.json["messages"]] for asked in up.posts] == [
+        [user, "assistant"],
+        [user, "assistant", go_on],
+        [user, "{"],
+        [user, "assistant"],
+        [user, "assistant", go_on],
+    ]
 
 
 async def test_a_refusal_that_another_request_has_just_taught_ends_no_request() -> None:

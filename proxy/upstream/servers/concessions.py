@@ -39,6 +39,7 @@ from ...tolerances import EFFORT, MAX_TOKENS, REFUSED, TEMPERATURE, TOP_P
 from .base import Capabilities
 from .fit_history import Tell
 from .fit_media import has_images
+from .fit_messages import CONTINUE
 from .fit_refused import (
     has_bounds,
     has_reasoning,
@@ -127,8 +128,9 @@ FIELDS: Final[Mapping[str, Field]] = {
     ),
     "prefill": Field(
         lambda request: any(last.role == "assistant" for last in request.messages[-1:]),
-        lambda request: replace(request, messages=(*request.messages, Message("user", (Text("Continue."),)))),
+        lambda request: replace(request, messages=(*request.messages, Message("user", (Text(CONTINUE),)))),
         title="turn of its own at the end",
+        once=True,  # such as two of them, or one beside thinking that is on by default (llama.cpp)
     ),
     "tool_effort": Field(
         lambda request: bool(request.tools) and request.sampling.reasoning_effort != "none",
