@@ -482,6 +482,23 @@ async def test_a_turn_of_the_model_at_the_end_that_is_refused(words: str) -> Non
     ]
 
 
+async def test_what_is_refused_beside_thinking_is_sent_without_it() -> None:
+    """Also beside thinking without a budget."""
+    ok = says("anthropic_messages", Text("ok"))
+    words = "`top_p` must be greater than or equal to 0.95 or unset when thinking is enabled or in adaptive mode."
+
+    def script(asked: Asked) -> Answer:
+        return Refuse(400, words) if {"top_p", "thinking"} <= asked.json.keys() else ok(asked)
+
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "top_p": 0.9, "max_tokens": 4096}
+    for thinking in ({"type": "adaptive"}, {"type": "enabled", "budget_tokens": 1024}):
+        async with gateway_before([script], backend={"kind": "anthropic_messages"}) as (server, up):
+            for one in (thinking, thinking, None):
+                answer = await post(server, {**body, **({"thinking": one} if one else {})}, path=MESSAGES)
+                assert answer.status == 200, answer.body
+        assert ["top_p" in one.json for one in up.posts] == [True, False, False, True]
+
+
 async def test_a_refusal_that_another_request_has_just_taught_ends_no_request() -> None:
     """Of two concurrent requests with the same field one is refused after the other has been accepted without it."""
     late = asyncio.Event()
