@@ -13,6 +13,7 @@ from typing import Final
 ARGUMENTS: Final = "arguments_settled"
 UNANSWERED: Final = "call_without_result"
 NO_CALL: Final = "result_without_call"
+NO_ID: Final = "result_without_id"
 REPEATED: Final = "result_repeated"
 MOVED: Final = "result_moved"
 INPUT_REPEATED: Final = "input_repeated"
@@ -34,7 +35,8 @@ REFUSED: Final = "parameter_refused"
 TOLERANCES: Final[Mapping[str, str]] = {
     ARGUMENTS: "The arguments of an earlier call were no JSON object.",
     UNANSWERED: "An earlier call had no result, which the model server demands.",
-    NO_CALL: "A result named no earlier call, or no call at all: it is shown as text.",
+    NO_CALL: "A result had no earlier call: it is shown as text.",
+    NO_ID: "A result named no call: it is that of the first call of its turn that had none.",
     REPEATED: "A call had more than one result: the later ones are shown as text.",
     MOVED: "A result did not stand right behind its call: it was moved there.",
     INPUT_REPEATED: "Items before the results of calls were those of an earlier turn: they are left out.",

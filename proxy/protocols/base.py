@@ -176,6 +176,11 @@ class ClientSide(Protocol):
         """Returns the HTTP status of an error answer."""
         return error.status
 
+    def fails_within_stream(self, error: GatewayError, headers: Mapping[str, str]) -> bool:
+        """Returns True if a client with these request headers has to get this error as an event of a stream, not as a
+        status, even if nothing has been sent. The default is False."""
+        return False
+
     def write_limits(self, allowances: Sequence[Allowance], now: float) -> Mapping[str, str]:
         """Returns the headers for these allowances, at most one of each kind. `now` is Unix seconds. The default are
         OpenAI's `x-ratelimit-*`."""

@@ -103,11 +103,43 @@ def test_a_model_that_the_server_does_not_have(body: bytes) -> None:
     assert openai.read_refusal(body)[0] in error.message
 
 
-def test_a_server_of_one_model_refuses_another() -> None:
-    """`transformers serve` says 400 of it."""
-    error = read_refusal(400, {}, orjson.dumps({"detail": "Server is pinned to 'a/b'; requested 'c'."}))
-    assert isinstance(error, ClientFault)
-    assert (error.status, error.code, error.param, error.upstream_status) == (404, "model_not_found", "model", 400)
+@every(
+    "text",
+    [
+        "Server is pinned to 'a/b'; requested 'c'.",
+        "/chat/completions: Invalid model name passed in model=c. Call `/v1/models` to view available models for your key.",
+        "c/d is not a valid model ID",
+        "Model Not Exist",
+        "Invalid model: c",
+        "invalid model ID",
+        "The requested model 'c' does not exist.",
+        "Model not found",
+        "The provided model identifier is invalid.",
+        "Unknown Model, please check the model code.",
+    ],
+)
+def test_a_model_that_a_server_refuses_with_400(text: str) -> None:
+    """Servers refuse it so, as an answer and within one."""
+    within = read_error(orjson.loads(said(text, code=400)))
+    for error in (read_refusal(400, {}, orjson.dumps({"detail": text})), within):
+        assert isinstance(error, ClientFault), error
+        assert (error.status, error.code, error.param, error.upstream_status) == (404, "model_not_found", "model", 400)
+        assert text in error.message
+
+
+@every(
+    "text",
+    [
+        "The model does not support images.",
+        "This model's tool calls are not supported.",
+        "Invalid model parameter: temperature",
+        "The image in messages[0] was not found.",
+    ],
+)
+def test_a_400_that_only_names_the_model(text: str) -> None:
+    for error in (read_refusal(400, {}, said(text)), read_error(orjson.loads(said(text, code=400)))):
+        assert error is not None
+        assert (error.status, error.code) == (400, "upstream_rejected")
 
 
 @pytest.mark.parametrize(

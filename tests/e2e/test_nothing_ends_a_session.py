@@ -488,6 +488,31 @@ async def test_a_result_without_its_call_is_shown(ask: Sessions, client: str, se
         assert seen.told == {"result_without_call"}
 
 
+@cells()
+async def test_results_without_ids_are_those_of_the_calls(ask: Sessions, client: str, server: str) -> None:
+    """In order, of the latest calls: an earlier one has no result."""
+    key = "input" if client == "responses" else "messages"
+    before = called(client, ids=("c0",))
+    body = called(client, (None, "one"), (None, "two"), (None, "three"), ids=("c1", "c2"))
+    seen = await ask(client, server, {key: [*before[key], *body[key]]})
+    assert [word for word in ("one", "two", "three") if word in seen.text] == ["one", "two", "three"]
+    assert seen.told >= {"result_without_id", "result_without_call"}
+    if SERVERS[server].native:
+        calls = [word for word in pairs(server, seen.bodies[-1]) if word not in ("user", "assistant")]
+        assert calls == ["call:c0", "result:c0", "call:c1", "call:c2", "result:c1", "result:c2"]
+
+
+@every("marks", [[{"id": "c2"}, {"id": "c1"}], [{"name": "write"}, {"name": "read"}], [{"name": "write"}, {}]])
+async def test_results_that_name_their_calls_otherwise(ask: Sessions, marks: list[dict[str, str]]) -> None:
+    """Qwen-Agent sends the call's id as the `id` of the result."""
+    history = called("chat", ids=("c1", "c2"))["messages"]
+    history[1]["tool_calls"][1]["function"]["name"] = "write"
+    results = [{"role": "tool", "content": "done", **mark} for mark in marks]
+    seen = await ask("chat", "chat", {"messages": [*history[:2], *results, *history[2:]]})
+    assert pairs("chat", seen.bodies[-1])[1:5] == ["call:c1", "call:c2", "result:c2", "result:c1"]
+    assert seen.told == {"result_without_id"}
+
+
 RESULTS: Final[dict[str, tuple[Any, Any]]] = {
     "result_repeated": ([("c1", "a"), ("c1", "b")], None),
     "result_moved": ([("c1", "a")], "wait"),

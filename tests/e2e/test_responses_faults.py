@@ -139,6 +139,23 @@ async def test_codes_that_clients_act_on(gateway: Gateway, name: str) -> None:
     assert message in got.resource["error"]["message"]
 
 
+@WAYS
+@every("name", LATE_REFUSALS)
+async def test_an_overflow_is_an_event_for_codex(gateway: Gateway, name: str, stream: bool) -> None:
+    """Codex compacts a conversation after `response.failed` with this code. After a status 0.163 sends the whole
+    conversation again and again; 0.171 knows both."""
+    status, message, code, seen = LATE_REFUSALS[name]
+    async with Upstream([Refuse(status, message)]) as upstream:
+        server = await gateway(upstream_config(upstream.url))
+        answer = await ask(server, headers={"originator": "codex_exec"}, stream=stream)
+    if not stream or code != "context_length_exceeded":
+        check_envelope(answer, seen, code)
+        return
+    got = check_failed(answer, code)
+    assert got.kinds == ["created", "in_progress", "error", "failed"]
+    assert got.resource["error"]["code"] == code
+
+
 # --- faults of models ------------------------------------------------------------------------------------------------
 
 REJECTED = {

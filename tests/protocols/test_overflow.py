@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cases import every
-from toolwire.protocols.shared.server_errors import Overflow, is_overflow, read_overflow
+from toolwire.protocols.shared.server_errors import Overflow, is_overflow, overflow_fault, read_overflow
 
 SAID = [
     # vLLM
@@ -118,6 +118,17 @@ def test_counts(text: str, counts: Overflow | None) -> None:
 @every("text", [text for text, _ in SAID if "allowed here" not in text])
 def test_an_overflow_is_recognised(text: str) -> None:
     assert is_overflow(text)
+
+
+@every(("text", "counts"), SAID)
+def test_an_overflow_is_said_in_words_of_openai(text: str, counts: Overflow | None) -> None:
+    """Vibe, OpenHands and LiteLLM look for them, whatever the code is. The counts stay, and known words do."""
+    message = overflow_fault(text).message
+    assert "maximum context length" in message.lower()
+    assert read_overflow(message) == counts
+    assert overflow_fault(message).message == message
+    if counts is None or "maximum context length" in text:
+        assert message.startswith(text)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from aiohttp.typedefs import Middleware
 
 from ...config import GatewayConfig
 from ...errors import ClientFault, Defect, GatewayError
+from ...events import Fault
 from ...formats.engine.toolset import KnownTools
 from ...ingress.auth import ApiKey, Keys
 from ...ingress.bodies import parse_mended
@@ -215,6 +216,18 @@ def error_response(error: GatewayError, protocol: ClientSide, ident: str) -> web
     return response
 
 
+def _failed_stream(request: web.Request, error: GatewayError) -> web.Response | None:
+    """Returns a stream of nothing but `error`, if the client expects that of a stream that never began; else None."""
+    exchange = request.get(EXCHANGE)
+    if exchange is None or not exchange.received.stream:
+        return None
+    protocol = exchange.protocol
+    if not protocol.fails_within_stream(error, request.headers):
+        return None
+    events = protocol.writer(exchange.write_options()).feed([Fault(error)])
+    return web.Response(body=events, headers={"Content-Type": protocol.content_type, "Cache-Control": "no-cache"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
     """The parts of an application that serve the paths of all its protocols. `tools` and `conversations` are those of
@@ -352,7 +365,7 @@ class Delivery:
             failed.failure = error
         error.__traceback__ = None  # refers to this frame, and to others that keep the error: reference cycles
         await _leave(request, share)
-        answer = shown or error_response(error, self._protocol, ident)
+        answer = shown or _failed_stream(request, error) or error_response(error, self._protocol, ident)
         if response is not None:
             move_head(response, answer)
         return answer

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 from uuid import uuid4
 
-from ...errors import BackendFault, ClientFault, GatewayError, quote
+from ...errors import BackendFault, GatewayError, quote
 from ...events import BlockKind
 from ...folding import has_incomplete_arguments
 from ...model import (
@@ -52,7 +52,7 @@ from ..shared.numbers import (
     whole_number,
     with_rest,
 )
-from ..shared.server_errors import OVERFLOW_CODES, error_in, fault_of, is_overflow
+from ..shared.server_errors import OVERFLOW_CODES, error_in, fault_of, is_overflow, overflow_fault
 from ..shared.wire import (
     dump,
     dumper,
@@ -393,7 +393,7 @@ def read_error(answer: Mapping[str, Any]) -> GatewayError | None:
         message = text_of(error.get("message"))
     message = shorten(message) or f"The model server reported {quote(error)}."
     if not OVERFLOW_CODES.isdisjoint(words) or is_overflow(message):
-        return ClientFault(message, code="context_length_exceeded", param="messages")
+        return overflow_fault(message, param="messages")
     return fault_of(error, message) if isinstance(error, dict) else BackendFault(message)
 
 

@@ -356,9 +356,11 @@ def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:
 
 def _mended_message(message: dict[str, Any], mending: Mending) -> dict[str, Any]:
     message = dict(message)
+    if message.get("role") == "assistant":
+        mending.begin_turn()
     called, calls = message.get("function_call"), message.get("tool_calls")
     if message.get("role") == "tool":  # null content is refused (C15)
-        message["tool_call_id"] = mending.result_id(message.get("tool_call_id"))
+        message["tool_call_id"] = mending.result_id(message, "tool_call_id")
     elif not (calls or called):
         message["content"] = mending.content(message.get("content"))
     if isinstance(calls, list):
@@ -372,4 +374,5 @@ def _mended_call(call: Any, mending: Mending) -> Any:
     inner = call.get("function") if isinstance(call, dict) else None
     if not isinstance(inner, dict):
         return call
+    mending.called(call.get("id"), inner.get("name"))
     return {**call, "function": {**inner, "arguments": mending.arguments(inner.get("arguments"))}}

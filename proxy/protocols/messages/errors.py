@@ -14,7 +14,7 @@ from typing import Any, Final
 from ...errors import BackendFault, ClientFault, GatewayError, quote
 from ..base import Allowance
 from ..chat.reply import text_of
-from ..shared.server_errors import error_in, fault_of, is_overflow, read_overflow, status_in
+from ..shared.server_errors import error_in, fault_of, is_overflow, overflow_fault, read_overflow, status_in
 from ..shared.wire import dump, fields_in, shorten
 
 OVERLOADED: Final = 529
@@ -105,7 +105,7 @@ def read_error(value: Mapping[str, Any]) -> GatewayError | None:
     text = text_of(fields.get("message")) or text_of(error)
     message = shorten(text) or f"The model server reported {quote(error)}."
     if is_overflow(message):
-        return ClientFault(message, code="context_length_exceeded", param="messages")
+        return overflow_fault(message, param="messages")
     fault: GatewayError
     if kind in _CLIENTS:
         fault = ClientFault(message, code=_CLIENTS[kind], transient=kind == "rate_limit_error")

@@ -306,6 +306,8 @@ def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:
     messages: Any = body.get("messages")
     messages = list(messages) if isinstance(messages, list) else messages
     for at, message in objects(messages):
+        if message.get("role") == "assistant":
+            mending.begin_turn()
         content = mending.content(message.get("content"))
         content = list(content) if isinstance(content, list) else content
         for place, block in objects(content):
@@ -317,9 +319,10 @@ def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:
 def _mended_block(block: dict[str, Any], mending: Mending) -> dict[str, Any]:
     match block.get("type"):
         case "tool_use":
+            mending.called(block.get("id"), block.get("name"))
             return {**block, "input": _mended_input(block.get("input"), mending)}
         case "tool_result":
-            return {**block, "tool_use_id": mending.result_id(block.get("tool_use_id"))}
+            return {**block, "tool_use_id": mending.result_id(block, "tool_use_id")}
     return block
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ...errors import GatewayError
 from ...events import Opaque
 from ...model import ModelReply, ModelRequest, ToolUse, fields_of
 from ..base import ClientSide, ProtocolPath, ServerSide
@@ -112,6 +113,11 @@ class ResponsesProtocol(ClientSide, ServerSide):
     def most_server_calls(self, request: ModelRequest) -> int | None:
         most = fields_of(request.protocol_fields, PROTOCOL).get("max_tool_calls")
         return None if most is None else int(most)
+
+    def fails_within_stream(self, error: GatewayError, headers: Mapping[str, str]) -> bool:
+        """Returns True for a context overflow of Codex, which alone sends `originator`. All versions compact the
+        conversation after `response.failed`, which OpenAI sends; 0.163, its SDK's, never does after a 400."""
+        return error.code == "context_length_exceeded" and "originator" in headers
 
     def wants_opaque(self, request: ModelRequest) -> bool:
         included = fields_of(request.protocol_fields, PROTOCOL).get("include")

@@ -401,10 +401,14 @@ def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:
 def _mended_item(item: dict[str, Any], mending: Mending) -> dict[str, Any]:
     match item.get("type"):
         case "function_call":
+            mending.called(item.get("call_id"), item.get("name"))
             return {**item, "arguments": mending.arguments(item.get("arguments"))}
+        case "custom_tool_call":
+            mending.called(item.get("call_id"), item.get("name"))
         case "function_call_output" | "custom_tool_call_output":
-            return {**item, "call_id": mending.result_id(item.get("call_id"))}
+            return {**item, "call_id": mending.result_id(item, "call_id")}
         case None | "message" if "role" in item:
+            mending.begin_turn()
             return {**item, "content": mending.content(item.get("content"))}
         case None if "id" in item:  # a reference needs no type
             return {**item, "type": "item_reference"}

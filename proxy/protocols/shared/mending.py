@@ -11,14 +11,14 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ...tolerances import ARGUMENTS, CONTENT, NO_CALL
+from ...tolerances import ARGUMENTS, CONTENT, NO_CALL, NO_ID
 from .wire import dump, load
 
 MADE: Final = "result_without_id_"
-"""Prefix of the ids that are made for results without a call id."""
+"""Prefix of the ids that are made for results without a call id that no call waits for."""
 
 
 class Mending:
@@ -27,18 +27,41 @@ class Mending:
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
         self._made = 0
+        self._waiting: dict[Any, Any] = {}
+        """The names of the calls that have no result yet, by id, of the current turn."""
 
     def note(self, name: str) -> None:
         """Notes that an oddity of this name was mended."""
         self.names[name] = None
 
-    def result_id(self, value: Any) -> Any:
-        """Returns the call id of a result: `value`, or a new id that no call has if it is missing or empty."""
-        if value not in (None, ""):
-            return value
-        self.note(NO_CALL)
-        self._made += 1
-        return f"{MADE}{self._made}"
+    def begin_turn(self) -> None:
+        """Forgets calls that have no result: later results without an id are not theirs."""
+        self._waiting.clear()
+
+    def called(self, call_id: Any, name: Any) -> None:
+        """Notes a call, which waits for its result."""
+        if isinstance(call_id, str):
+            self._waiting[call_id] = name
+
+    def result_id(self, result: Mapping[str, Any], key: str) -> Any:
+        """Returns the call id of a result, which stands under `key`. If it is missing or empty: its own `id` if a call
+        has it (Qwen-Agent), otherwise the id of the first call that waits, of the result's `name` if it has one,
+        otherwise a new id that no call has."""
+        value = result.get(key)
+        if value in (None, ""):
+            value = self._waiting_id(result.get("id"), result.get("name"))
+            self.note(NO_CALL if value is None else NO_ID)
+        if value is None:
+            self._made += 1
+            return f"{MADE}{self._made}"
+        if isinstance(value, str):
+            self._waiting.pop(value, None)
+        return value
+
+    def _waiting_id(self, own: Any, name: Any) -> str | None:
+        if isinstance(own, str) and own in self._waiting:
+            return own
+        return next((call_id for call_id, called in self._waiting.items() if not name or called == name), None)
 
     def content(self, value: Any) -> Any:
         """Returns the content of a message: `value`, or "" in place of null."""

@@ -219,8 +219,37 @@ _FAULT_WORDS: Final[Mapping[str, int]] = {
 }
 """Statuses by the words of codes and types, in lower case, without separators and the ending `error`."""
 _MODEL: Final = re.compile(r"(?<![\w/.-])models?(?![\w/-])", re.IGNORECASE)
+_NO_MODEL: Final = re.compile(
+    r"\b(?:invalid model(?: name| id\b|:)|unknown model\b|valid model id\b|model identifier is invalid|server is pinned to\b)"
+    r"|\bmodel(?: [\"'`]?[\w./:@-]{1,200}[\"'`]?)? (?:(?:does|was|could) )?(?:not|n't) (?:be )?(?:exist|found)|模型不存在",
+    re.IGNORECASE,
+)
+"""Matches the words of a 400 for a model that the server does not have: of LiteLLM, OpenRouter, DeepSeek, Mistral,
+OpenAI's Responses, Open WebUI, Bedrock, Zhipu, and `transformers serve`, which serves one model only."""
 _FINAL: Final = frozenset({"insufficientquota"})
 """Limits for which a retry is useless."""
+
+
+def overflow_fault(text: str, *, param: str | None = None) -> ClientFault:
+    """Returns the error for a prompt that does not fit the context; `text` is the server's. Clients know OpenAI's words
+    only: others are replaced by them, or followed by them where the server names no counts."""
+    if "maximum context length" not in text.lower():
+        counts = read_overflow(text)
+        text = f"{text} {_OVERFLOW}".lstrip() if counts is None else _in_words_of_openai(counts)
+    return ClientFault(text, code="context_length_exceeded", param=param)
+
+
+_OVERFLOW: Final = "The model's maximum context length is exceeded. Please reduce the length of the messages."
+
+
+def _in_words_of_openai(counts: Overflow) -> str:
+    begin = f"This model's maximum context length is {counts.window} tokens. However, "
+    if not counts.output:
+        return f"{begin}your messages resulted in {counts.prompt} tokens. Please reduce the length of the messages."
+    return (
+        f"{begin}you requested {counts.prompt + counts.output} tokens ({counts.prompt} in the messages, {counts.output} in"
+        " the completion). Please reduce the length of the messages or completion."
+    )
 
 
 def status_in(error: Mapping[str, Any]) -> int | None:
@@ -239,7 +268,7 @@ def fault_of(error: Mapping[str, Any], message: str) -> GatewayError:
         return slip_fault(message)
     status = status_in(error)
     words = frozenset(_words(error))
-    if status == 404 and (_NO_MODEL_WORD in words or is_about_model(message)):
+    if lacks_model(status, message) or (status == 404 and _NO_MODEL_WORD in words):
         fault: GatewayError = no_model_fault(message)
     else:
         fault = _fault(status, message, lasting=not _FINAL.isdisjoint(words))
@@ -252,10 +281,12 @@ def slip_fault(text: str) -> BackendFault:
     return BackendFault(text, upstream_status=400, transient=True)
 
 
-def is_about_model(text: str) -> bool:
-    """Returns True if the message of a 404 is about the model, not the path. Servers word it in many ways, some without
-    "not found"."""
-    return _MODEL.search(text) is not None
+def lacks_model(status: int | None, text: str) -> bool:
+    """Returns True if an error with this status and message says that the server does not have the model. A 404 that is
+    not about the path has only to name it: servers word it in many ways, some without "not found"."""
+    return (status == 404 and _MODEL.search(text) is not None) or (
+        status in (400, 422) and _NO_MODEL.search(text) is not None
+    )
 
 
 def no_model_fault(text: str) -> ClientFault:

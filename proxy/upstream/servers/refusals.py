@@ -1,5 +1,5 @@
 """Words of model servers' errors: one table of all that the gateway concludes from them, except for an overflow of the
-context (`toolwire.protocols.shared.server_errors`), and the questions about tools that it answers.
+context and an unknown model (`toolwire.protocols.shared.server_errors`), and the questions about tools that it answers.
 
 Rules:
 
@@ -164,8 +164,6 @@ _TABLE: Final = {
         r"failed to parse (?:input at|tool.?call)|(?:error|failed|failure) (?:while )?pars\w+ (?:the )?tool.?calls?\b"
         r"|tool.?calls? pars\w+ (?:error|failed)|xml syntax error on line"
     ),
-    # A 400 of `transformers serve`, which serves one model only.
-    "other_model": r"\bserver is pinned to\b",
 }
 _PATTERNS: Final = {name: re.compile(words, re.IGNORECASE) for name, words in _TABLE.items()}
 _REPEATED: Final = re.compile(

@@ -12,11 +12,11 @@ from typing import Final
 
 from ...errors import MAX_VALUE_CHARS, BackendFault, ClientFault, GatewayError
 from ...protocols.shared import openai
-from ...protocols.shared.server_errors import SLIP, is_about_model, is_overflow, no_model_fault, slip_fault
+from ...protocols.shared.server_errors import SLIP, is_overflow, lacks_model, no_model_fault, overflow_fault, slip_fault
 from ..client.connections import redirected
 from .hops import loop_fault
 from .private_data import ADDRESS, NOTHING, PrivateData
-from .refusals import says, says_no_tools
+from .refusals import says_no_tools
 from .retry_after import as_headers
 
 MAX_MESSAGE_CHARS: Final = 500
@@ -76,8 +76,8 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
     suffix = f": {text}" if text else "."
     match status:
         case 400 | 413 | 422 | 500 if code == "context_length_exceeded" or is_overflow(text):
-            return ClientFault(text or "The prompt is too long for the model server.", code="context_length_exceeded")
-        case 400 if says("other_model", text):
+            return overflow_fault(text)
+        case 400 | 404 | 422 if lacks_model(status, text) or (status == 404 and code == "model_not_found"):
             return no_model_fault(text)
         case 400 | 422:
             return ClientFault(
@@ -103,8 +103,6 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
             return BackendFault(f"The model server is overloaded{suffix}", code="overloaded")
         case _ if 300 <= status < 400:
             return redirected(status)
-        case 404 if code == "model_not_found" or is_about_model(text):
-            return no_model_fault(text)
         case 404:
             return BackendFault(
                 f"The model server answered 404{suffix}", hint="Check the backend's `url` and model name."
