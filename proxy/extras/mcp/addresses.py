@@ -54,7 +54,7 @@ def http_client(settings: HostSettings) -> httpx2.AsyncClient:
     async def asked(request: httpx2.Request) -> None:
         url = str(request.url)
         if settings.permitted and url.removesuffix("/") != own and permitted.refusal(url) is not None:
-            raise ConnectionFailed("it redirects to a URL that is not permitted")
+            raise ConnectionFailed(f"it redirects to a URL that is not permitted: {url}")
         if request.method == "GET":
             request.extensions["timeout"] = {**request.extensions["timeout"], "read": None}
 
