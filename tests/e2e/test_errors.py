@@ -40,7 +40,7 @@ from tests.unit.test_errors import FAILS_AGAIN
 from tests.waiting import GUARD_S
 from toolwire.config import DEFAULT_CHAIN
 from toolwire.errors import CODES
-from toolwire.events import BlockKind, Delta, Event, Kind, Open
+from toolwire.events import BlockKind, Delta, Event, Finish, Kind, Open
 from toolwire.model import ModelRequest
 from toolwire.pipeline.answers.reply import Reply
 from toolwire.pipeline.answers.stages import FinishFunction, Following
@@ -406,6 +406,25 @@ async def test_a_streams_end_that_waits_for_a_cancelled_task_has_failed(
     assert (answer.frames()[-2]["error"]["code"], answer.frames()[-1]) == ("internal_error", "[DONE]")
     assert lines_in(caplog) == [(200, "internal_error")]
     assert "in wait_for_own" in caplog.text
+
+
+@every("dropped", [Event, Finish])
+async def test_a_stream_whose_end_a_middleware_drops_does_not_just_stop(gateway: Gateway, dropped: type[Event]) -> None:
+    class Drops(Middleware):
+        wants = Kind.ALL
+
+        def on_event(self, exchange: Exchange, event: Event) -> Event | None:
+            return None if isinstance(event, dropped) else event
+
+    plugins = registries()
+    plugins.middlewares.register("drops", Drops)
+    async with Upstream([Say("Well.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url, chain=["drops", *DEFAULT_CHAIN]), plugins=plugins)
+        answer = await post(server, chat(stream=True), headers={"X-Request-Id": "asked.1"})
+    if dropped is Event:
+        check(answer, Case(code="internal_error", status=500))
+    else:
+        assert (answer.frames()[-2]["error"]["code"], answer.frames()[-1]) == ("internal_error", "[DONE]")
 
 
 # --- the log --------------------------------------------------------------------------------------------------------
