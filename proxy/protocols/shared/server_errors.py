@@ -219,8 +219,10 @@ _FAULT_WORDS: Final[Mapping[str, int]] = {
 """Statuses by the words of codes and types, in lower case, without separators and the ending `error`."""
 _MODEL: Final = re.compile(r"(?<![\w/.-])models?(?![\w/-])", re.IGNORECASE)
 _NO_MODEL: Final = re.compile(
-    r"\b(?:invalid model(?: name| id\b|:)|unknown model\b|valid model id\b|model identifier is invalid|server is pinned to\b)"
-    r"|\bmodel(?: [\"'`]?[\w./:@-]{1,200}[\"'`]?)? (?:(?:does|was|could) )?(?:not|n't) (?:be )?(?:exist|found)|模型不存在",
+    r"\b(?:invalid model(?: name| id\b|:)|unknown model\b(?! (?:param|field|option|arg|setting|propert))|valid model id\b"
+    r"|model identifier is invalid|server is pinned to\b)"
+    r"|(?<!embedding )\bmodel(?: [\"'`]?[\w./:@-]{1,200}[\"'`]?)? (?:(?:does|was|is|could)(?: not|n't)|not) (?:be )?(?:exist|found)"
+    r"|模型不存在",
     re.IGNORECASE,
 )
 """Matches the words of a 400 for a model that the server does not have: of LiteLLM, OpenRouter, DeepSeek, Mistral,
