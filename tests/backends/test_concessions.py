@@ -8,9 +8,27 @@ import pytest
 
 from tests.cases import every
 from toolwire.errors import ClientFault
-from toolwire.model import Image, Message, ModelRequest, OpaquePart, Reasoning, Sampling, Text, ToolChoice, ToolSpec
+from toolwire.model import (
+    Attempt,
+    Image,
+    Message,
+    ModelRequest,
+    OpaquePart,
+    Reasoning,
+    Sampling,
+    Text,
+    ToolChoice,
+    ToolResult,
+    ToolSpec,
+)
 from toolwire.upstream.servers.base import Capabilities
-from toolwire.upstream.servers.concessions import NONE, Concessions, learn_concession, reduced_capabilities
+from toolwire.upstream.servers.concessions import (
+    NONE,
+    Concessions,
+    learn_concession,
+    reduced_capabilities,
+    without_refused,
+)
 
 ONE_IMAGE = Concessions(no_images=True, media_once=True)
 REQUEST = ModelRequest(
@@ -193,9 +211,25 @@ def test_not_every_message_about_streams_refuses_them(message: str) -> None:
         ("max_tokens must be at least 1, got -95.", None),
         ("Missing `reasoning_content` field in the assistant message at message index 1.", None),
         ("Missing reasoning_content in the assistant message", None),
+        ("Invalid 'messages[1].content': string too long. Expected a string with maximum length 10485760.", None),
     ],
 )
 def test_what_a_message_names(message: str, conceded: Concessions | None) -> None:
     """Not the field that it advises, the date of a model, its status, and a field that it wants."""
     for status in (400, 404, 500) if "image" in message and ("support" in message or "required" in message) else (400,):
         assert learn_concession(NONE, refusal(message, status), FULL) == conceded
+
+
+@every("texts, lost", [("a", False), ("ab", True)])
+def test_content_in_parts_is_told_where_there_are_several(texts: str, lost: bool) -> None:
+    """A list with one text is written as a string in any case."""
+    told: list[str] = []
+    content = (*map(Text, texts), Attempt("c") if lost else Image("data:image/png;base64,iVBORw0KGgo="))
+    sent = without_refused(
+        ModelRequest("m", (Message("user", content), Message("tool", (ToolResult("c1", content),)))),
+        frozenset({"content_parts"}),
+        lambda name, detail: told.append(detail),
+    )
+    kept = (Text("a\n\nb\n\nc"),) if lost else content
+    assert [message.parts for message in sent.messages] == [kept, (ToolResult("c1", kept),)]
+    assert told == ["the model server takes no content in parts"] * lost

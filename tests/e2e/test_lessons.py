@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
 from collections.abc import Callable
 from itertools import pairwise
@@ -176,16 +178,6 @@ FIELDS: dict[str, Field] = {
             CHAT: {"messages": [{"role": "user", "content": [{"type": "text", "text": text} for text in "ab"]}]},
         },
         lambda body: not all(isinstance(one["content"], str | None) for one in body["messages"]),
-    ),
-    "a turn of the model at the end": (
-        (
-            "This model does not support assistant message prefill. The conversation must end with a user message.",
-            "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant",
-            "Assistant response prefill is incompatible with enable_thinking.",
-            "Cannot have 2 or more assistant messages at the end of the list.",
-        ),
-        {CHAT: {"messages": [{"role": one, "content": one} for one in ("user", "assistant")]}},
-        lambda body: body["messages"][-1]["role"] == "assistant",
     ),
     "bounds in schemas": (
         (
@@ -456,6 +448,75 @@ async def test_two_keys_teach_the_third(kind: str) -> None:
     assert sent == [[True, False], [False], [True, False], [False]]
     assert shown == ["some", "some", "all", "all"]
     assert overview["refused"]["m"][kind] == "all"
+
+
+@every(
+    "words",
+    [
+        "This model does not support assistant message prefill. The conversation must end with a user message.",
+        "Expected last role User or Tool (or Assistant with prefix True) for serving but got assistant",
+        "Assistant response prefill is incompatible with enable_thinking.",
+        "Cannot have 2 or more assistant messages at the end of the list.",
+    ],
+)
+async def test_a_turn_of_the_model_at_the_end_that_is_refused(words: str) -> None:
+    """The user goes on behind it. Another request's turn may be one that the server continues."""
+    turns = [{"role": role, "content": role} for role in ("user", "assistant")]
+
+    def script(asked: Asked) -> Answer:
+        last = asked.json["messages"][-1]
+        return Refuse(400, words) if last == turns[1] else Say("ok")(asked)
+
+    async with gateway_before([script], backend={"preset": "llamacpp"}) as (server, up):
+        for content in ("assistant", "{", "assistant"):
+            body = {"messages": [turns[0], {"role": "assistant", "content": content}]}
+            answer = await post(server, body, path=CHAT)
+            assert answer.status == 200, answer.body
+    user, go_on = turns[0]["content"], "Continue."
+    assert [[one["content"] for one in asked.json["messages"]] for asked in up.posts] == [
+        [user, "assistant"],
+        [user, "assistant", go_on],
+        [user, "{"],
+        [user, "assistant"],
+        [user, "assistant", go_on],
+    ]
+
+
+async def test_what_is_refused_beside_thinking_is_sent_without_it() -> None:
+    """Also beside thinking without a budget."""
+    ok = says("anthropic_messages", Text("ok"))
+    words = "`top_p` must be greater than or equal to 0.95 or unset when thinking is enabled or in adaptive mode."
+
+    def script(asked: Asked) -> Answer:
+        return Refuse(400, words) if {"top_p", "thinking"} <= asked.json.keys() else ok(asked)
+
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "top_p": 0.9, "max_tokens": 4096}
+    for thinking in ({"type": "adaptive"}, {"type": "enabled", "budget_tokens": 1024}):
+        async with gateway_before([script], backend={"kind": "anthropic_messages"}) as (server, up):
+            for one in (thinking, thinking, None):
+                answer = await post(server, {**body, **({"thinking": one} if one else {})}, path=MESSAGES)
+                assert answer.status == 200, answer.body
+        assert ["top_p" in one.json for one in up.posts] == [True, False, False, True]
+
+
+async def test_a_refusal_that_another_request_has_just_taught_ends_no_request() -> None:
+    """Of two concurrent requests with the same field one is refused after the other has been accepted without it."""
+    late = asyncio.Event()
+    refusals: list[Asked] = []
+
+    def script(asked: Asked) -> Answer:
+        if "top_k" not in asked.json:
+            return Say("ok")(asked)
+        refusals.append(asked)
+        return dataclasses.replace(Refuse(400, "top_k is not supported"), wait=late if len(refusals) == 2 else None)
+
+    _, body, backend, _ = KINDS["sampling"]
+    async with gateway_before([script], backend=backend) as (server, _):
+        both = [asyncio.ensure_future(post(server, {"model": "m", **body}, path=CHAT)) for _ in range(2)]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        late.set()
+        assert [(await one).status for one in both] == [200, 200]
+    assert len(refusals) == 2
 
 
 @every(

@@ -96,6 +96,7 @@ SAID = [
     ("The sum of prompt length (9351.0), query length (0) should not exceed max_num_tokens (8192)", Overflow(9351, 0, 8192)),
     ("Prompt length (5056) exceeds maximum input length (4096)", Overflow(5056, 0, 4096)),
     ("total tokens exceeds the model's max of 4096", None),
+    ("The request exceeds the maximum number of tokens", None),
     # Anthropic's own
     ("prompt is too long: 219898 tokens > 200000 maximum", Overflow(219898, 0, 200000)),
     (
@@ -140,6 +141,10 @@ def test_an_overflow_is_said_in_words_of_openai(text: str, counts: Overflow | No
         "context is not a supported parameter",
         "Number of input tokens has exceeded your per-minute rate limit",
         "The input exceeds the limit of 20 images",
+        "The image input exceeds the maximum size",
+        "The input exceeds the limit of 20 MB",
+        "Total length exceeds the limit of 1048576 bytes",
+        "total exceeds the limit of 128 tools",
         "max_tokens (100000) exceeds the maximum of 8192",
     ],
 )

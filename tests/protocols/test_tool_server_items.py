@@ -78,7 +78,7 @@ def test_items_that_say_too_little_are_told_nobody() -> None:
         {"type": "mcp_list_tools"},
     )
     assert found.messages == ()
-    assert found.listed == frozenset()
+    assert found.listed == {}
 
 
 def test_other_conversations_are_left_alone() -> None:

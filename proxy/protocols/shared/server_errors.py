@@ -35,8 +35,9 @@ _WORDS: Final = re.compile(
     r"maximum (?:context|prompt|model) length|context[ _](?:length|window|size|limit)[ _]?(?:is |was |has been )?exceed"
     r"|exceed\w{0,8} (?:the )?(?:available |model'?s? |maximum |max |configured )*context"
     r"|longer than the (?:model'?s context|maximum model)|context the overflow|(?:prompt|input) (?:is )?too long"
-    r"|\b(?:prompt|input|total)(?: tokens?| length| count| of| \(?[\d.,]+(?: tokens)?\)?)*+ exceeds? (?:the |model'?s? |configured )*+"
-    r"(?:max|limit)(?!.{0,40}(?:image|file|character))|exceed\w{0,8} (?:the )?model token limit"
+    r"|(?<!image )\b(?:prompt|input|total)(?: tokens?| length| count| of| \(?[\d.,]+(?: tokens)?\)?)*+ exceeds? (?:the |model'?s? |configured )*+"
+    r"(?:max|limit)(?!.{0,40}(?:image|file|character|byte|array|\d ?(?:[kmg]i?b\b|tools)))|exceed\w{0,8} (?:the )?model token limit"
+    r"|request exceeds the maximum number of tokens"
     r"|greater than the context length|context length is only|reached context length|range of input length should be"
     r"|tokens in the prompt cannot exceed|sum of prompt length|length of prompt_tokens"
     r"|`?inputs`? (?:tokens \+|must have less than)",

@@ -84,14 +84,13 @@ class ConcessionRetries:
         """True if no further field is given up whose answer has to be changed (`Field.shapes`)."""
         self._owner = owner
         self._lessons: dict[WeightedServer, Lessons] = {}
-        """The lessons of each server at the time of the request."""
+        """The lessons of each server when it first refused a part of the request."""
         self._taught: dict[WeightedServer, set[tuple[Kind, Hashable]]] = {}
         self._times: dict[WeightedServer, int] = {}
 
     def of(self, member: WeightedServer, request: ModelRequest) -> Concessions:
         """Returns the concessions with which `member` is sent `request`."""
         if member not in self.given_up:
-            self._lessons[member] = member.endpoint.lessons
             self.given_up[member] = find_concessions(member.endpoint.lessons, self._owner, request)
         return self.given_up[member]
 
@@ -101,7 +100,8 @@ class ConcessionRetries:
         times = self._times.get(member, 0)
         if sent is None or times >= MOST_TIMES:
             return False
-        before = self.of(member, sent)
+        before = self.given_up.get(member, NONE)  # not what others have taught it since
+        self._lessons.setdefault(member, member.endpoint.lessons)
         further = learn_concession(before, fault, sent)
         if further is None:
             return False

@@ -39,14 +39,16 @@ from ...tolerances import EFFORT, MAX_TOKENS, REFUSED, TEMPERATURE, TOP_P
 from .base import Capabilities
 from .fit_history import Tell
 from .fit_media import has_images
+from .fit_messages import CONTINUE
 from .fit_refused import (
     has_bounds,
     has_reasoning,
     has_results,
+    is_to_think,
     lacks_reasoning,
     with_adaptive_thinking,
-    with_one_text,
     with_signed_call,
+    with_single_texts,
     with_some_reasoning,
     without_bounds,
     without_demand,
@@ -127,8 +129,9 @@ FIELDS: Final[Mapping[str, Field]] = {
     ),
     "prefill": Field(
         lambda request: any(last.role == "assistant" for last in request.messages[-1:]),
-        lambda request: replace(request, messages=(*request.messages, Message("user", (Text("Continue."),)))),
+        lambda request: replace(request, messages=(*request.messages, Message("user", (Text(CONTINUE),)))),
         title="turn of its own at the end",
+        once=True,  # such as two of them, or one beside thinking that is on by default (llama.cpp)
     ),
     "tool_effort": Field(
         lambda request: bool(request.tools) and request.sampling.reasoning_effort != "none",
@@ -149,8 +152,9 @@ FIELDS: Final[Mapping[str, Field]] = {
         title="calls without a signature",
     ),
     "content_parts": Field(
+        # Also one text: the client may have sent it as a list.
         lambda request: any(isinstance(part, Text) for message in request.messages for part in message.parts),
-        lambda request: replace(request, messages=tuple(map(with_one_text, request.messages))),
+        with_single_texts,
         title="content in parts",
     ),
     "schema_bounds": Field(
@@ -200,9 +204,7 @@ FIELDS: Final[Mapping[str, Field]] = {
 
 CIRCUMSTANCES: Final[Mapping[str, Callable[[ModelRequest], bool]]] = {
     "tools": lambda request: bool(request.tools),
-    "thinking": lambda request: (
-        request.sampling.reasoning_effort not in (None, "none") or bool(request.sampling.reasoning_budget)
-    ),
+    "thinking": is_to_think,
     **{name: field.is_sent for name, field in FIELDS.items()},
 }
 """What a request may have beside a field, by names in `refusals`. A server that names both may take each alone."""

@@ -58,6 +58,16 @@ def with_some_reasoning(message: Message) -> Message:
     return replace(message, parts=(Reasoning(" ".join(words) or " "), *message.parts))
 
 
+def is_to_think(request: ModelRequest) -> bool:
+    """True if the client asks for reasoning. Messages has it without a budget, too (adaptive)."""
+    sampling = request.sampling
+    return (
+        sampling.reasoning_effort not in (None, "none")
+        or bool(sampling.reasoning_budget)
+        or any(own.get("thinking") for own in request.protocol_fields.values())
+    )
+
+
 def with_adaptive_thinking(request: ModelRequest) -> ModelRequest:
     """Returns the request with thinking whose length the model chooses, in the place of a budget."""
     fields = {
@@ -80,8 +90,13 @@ def with_signed_call(message: Message) -> Message:
     return message
 
 
-def with_one_text(message: Message) -> Message:
-    """Returns a message, and the results in it, with one text in the place of several."""
+def with_single_texts(request: ModelRequest) -> ModelRequest:
+    """Returns the request with one text in the place of several in each message and result."""
+    messages = tuple(map(_with_one_text, request.messages))
+    return request if messages == request.messages else replace(request, messages=messages)
+
+
+def _with_one_text(message: Message) -> Message:
     parts = tuple(
         replace(part, parts=_one_text(part.parts)) if isinstance(part, ToolResult) else part for part in message.parts
     )
@@ -94,7 +109,7 @@ def _one_text(parts: tuple[Part, ...]) -> tuple[Part, ...]:
         return parts
     text = Text("\n\n".join(part.text for part in parts if isinstance(part, Text)))
     return tuple(
-        text if at == first else part for at, part in enumerate(parts) if at == first or type(part) is not Text
+        text if at == first else part for at, part in enumerate(parts) if at == first or not isinstance(part, Text)
     )
 
 

@@ -109,7 +109,7 @@ _TABLE: Final = {
     ),
     "unsigned_calls": r"\bmissing a .?thought_?signature\b",
     "content_parts": (
-        r"\bcontent\b.{0,40}\b(?:must be|expected|of type) (?:an? )?string|\bcontent\b.{0,40}\binvalid type: sequence"
+        r"\bcontent\b.{0,40}\b(?:must be|expected|of type) (?:an? )?string\b(?! with)|\bcontent\b.{0,40}\binvalid type: sequence"
         r"|\binvalid message (?:format|content type)\b"
     ),
     # llama.cpp makes a grammar of the schemas, and cannot read it.
