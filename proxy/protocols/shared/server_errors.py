@@ -234,14 +234,14 @@ _FINAL: Final = frozenset({"insufficientquota"})
 
 def overflow_fault(text: str, *, param: str | None = None) -> ClientFault:
     """Returns the error for a prompt that does not fit the context; `text` is the server's. Clients know OpenAI's words
-    only: others are replaced by them, or followed by them where the server names no counts."""
+    only: others are replaced by them, or stand behind them where the server names no counts."""
     if "maximum context length" not in text.lower():
         counts = read_overflow(text)
-        text = f"{text} {_OVERFLOW}".lstrip() if counts is None else _in_words_of_openai(counts)
+        text = f"{_OVERFLOW} {text}".rstrip() if counts is None else _in_words_of_openai(counts)
     return ClientFault(text, code="context_length_exceeded", param=param)
 
 
-_OVERFLOW: Final = "The model's maximum context length is exceeded. Please reduce the length of the messages."
+_OVERFLOW: Final = "This model's maximum context length is exceeded. Please reduce the length of the messages."
 
 
 def _in_words_of_openai(counts: Overflow) -> str:
