@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cases import every
+from toolwire.protocols.messages.errors import overflow_message
 from toolwire.protocols.shared.server_errors import Overflow, is_overflow, overflow_fault, read_overflow
 
 SAID = [
@@ -133,6 +134,7 @@ def test_an_overflow_is_said_in_words_of_openai(text: str, counts: Overflow | No
         assert counts is not None or message.endswith(text)
     assert read_overflow(message) == counts
     assert overflow_fault(message).message == message
+    assert overflow_message(message) == overflow_message(text)  # for clients of Messages
 
 
 @pytest.mark.parametrize(

@@ -237,11 +237,12 @@ def overflow_fault(text: str, *, param: str | None = None) -> ClientFault:
     only: others are replaced by them, or stand behind them where the server names no counts."""
     if "maximum context length" not in text.lower():
         counts = read_overflow(text)
-        text = f"{_OVERFLOW} {text}".rstrip() if counts is None else _in_words_of_openai(counts)
+        text = f"{UNCOUNTED} {text}".rstrip() if counts is None else _in_words_of_openai(counts)
     return ClientFault(text, code="context_length_exceeded", param=param)
 
 
-_OVERFLOW: Final = "This model's maximum context length is exceeded. Please reduce the length of the messages."
+UNCOUNTED: Final = "This model's maximum context length is exceeded. Please reduce the length of the messages."
+"""OpenAI's words for an overflow of which a server names no counts."""
 
 
 def _in_words_of_openai(counts: Overflow) -> str:
