@@ -126,6 +126,11 @@ class LivenessMonitor:
             return None
         return reason
 
+    def is_cancelled(self) -> bool:
+        """True if somebody has cancelled the task. Otherwise a cancellation in it is that of another task, for which a
+        middleware waited."""
+        return self._task is None or self._task.cancelling() > 0
+
 
 class LivenessMonitors:
     """The monitors of an application's running exchanges. One timer serves all; there is none while no exchange

@@ -40,8 +40,10 @@ from tests.unit.test_errors import FAILS_AGAIN
 from tests.waiting import GUARD_S
 from toolwire.config import DEFAULT_CHAIN
 from toolwire.errors import CODES
-from toolwire.events import Event, Kind
+from toolwire.events import BlockKind, Delta, Event, Finish, Kind, Open
 from toolwire.model import ModelRequest
+from toolwire.pipeline.answers.reply import Reply
+from toolwire.pipeline.answers.stages import FinishFunction, Following
 from toolwire.pipeline.chain.middleware import Handler, Middleware
 from toolwire.pipeline.exchange.request_state import Exchange
 from toolwire.pipeline.sending.delivery import ALIVE, READY
@@ -361,6 +363,68 @@ async def test_a_middleware_whose_own_task_was_cancelled_has_failed(
     else:
         check(answer, Case(code="internal_error", status=500))
     assert any(record.exc_info for record in caplog.records if record.name == "toolwire")
+
+
+async def wait_for_own() -> None:
+    own = asyncio.ensure_future(asyncio.sleep(0))
+    own.cancel()
+    await own
+
+
+async def wait_at_the_end(last: Event) -> Event:
+    await wait_for_own()
+    return last
+
+
+async def wait_behind_the_end(last: Event) -> Following:
+    async def following() -> Following:
+        yield [Open(7, BlockKind.TEXT), Delta(7, "More.")]
+        await wait_for_own()
+
+    return following()
+
+
+@every("finish", [wait_at_the_end, wait_behind_the_end])
+async def test_a_streams_end_that_waits_for_a_cancelled_task_has_failed(
+    gateway: Gateway, finish: FinishFunction, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The gateway has failed, not the client or the model server, and the log shows where."""
+
+    class Finishes(Middleware):
+        def declare(self, exchange: Exchange, reply: Reply) -> None:
+            reply.finish(finish)
+
+    caplog.clear()
+    caplog.set_level(logging.INFO, logger="toolwire.access")
+    plugins = registries()
+    plugins.middlewares.register("own", Finishes)
+    async with Upstream([Say("Well.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url, chain=["own", *DEFAULT_CHAIN]), plugins=plugins)
+        answer = await post(server, chat(stream=True))
+    await server.close()
+    assert "Well." in answer.body.decode()
+    assert (answer.frames()[-2]["error"]["code"], answer.frames()[-1]) == ("internal_error", "[DONE]")
+    assert lines_in(caplog) == [(200, "internal_error")]
+    assert "in wait_for_own" in caplog.text
+
+
+@every("dropped", [Event, Finish])
+async def test_a_stream_whose_end_a_middleware_drops_does_not_just_stop(gateway: Gateway, dropped: type[Event]) -> None:
+    class Drops(Middleware):
+        wants = Kind.ALL
+
+        def on_event(self, exchange: Exchange, event: Event) -> Event | None:
+            return None if isinstance(event, dropped) else event
+
+    plugins = registries()
+    plugins.middlewares.register("drops", Drops)
+    async with Upstream([Say("Well.")]) as upstream:
+        server = await gateway(upstream_config(upstream.url, chain=["drops", *DEFAULT_CHAIN]), plugins=plugins)
+        answer = await post(server, chat(stream=True), headers={"X-Request-Id": "asked.1"})
+    if dropped is Event:
+        check(answer, Case(code="internal_error", status=500))
+    else:
+        assert (answer.frames()[-2]["error"]["code"], answer.frames()[-1]) == ("internal_error", "[DONE]")
 
 
 # --- the log --------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ class Double:
         self.requests: list[dict[str, str]] = []
         self.cancelled: list[Any] = []
         self.moved_to: str | None = None
+        self.full: asyncio.Event | None = None  # set when a second session is asked for, which gets 503 after `stop`
         self.hangs = asyncio.Event()
         self.stop = asyncio.Event()
 
@@ -45,6 +46,10 @@ class Double:
         message = await request.json()
         number, params = message.get("id"), message.get("params") or {}
         match message["method"]:
+            case "initialize" if self.sessions and self.full is not None:
+                self.full.set()
+                await self.stop.wait()
+                return web.Response(status=503)
             case "initialize":
                 self.sessions.append(f"session-{len(self.sessions)}")
                 info = {"name": "http", "version": "1"}
@@ -79,7 +84,8 @@ class Double:
             case "refused":
                 return web.Response(status=401)
             case "leave" if request.headers["mcp-session-id"] == "session-0":
-                return web.Response(status=404)
+                error = {"code": -32600, "message": "Session not found"}  # as the servers of the SDKs say it
+                return web.json_response({"jsonrpc": "2.0", "id": "server-error", "error": error}, status=404)
             case "gone":
                 return web.Response(status=404)
             case "broken_off":
@@ -134,6 +140,25 @@ async def test_what_servers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         again = await call(server, "gone")  # once
         assert (again.failed, again.text) == (True, "Error: The connection to the tool's server was lost")
         assert double.sessions[2:] == ["session-2"]
+
+
+@pytest.mark.parametrize("closes", [False, True])
+async def test_a_call_does_not_wait_longer_than_for_one_new_session(
+    closes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "FIRST_WAIT_S", 0.01)
+    async with running() as (double, url):
+        double.full = asyncio.Event()
+        async with connected(settings(url=url)) as server:
+            waiting = asyncio.create_task(call(server, "leave"))
+            await asyncio.wait_for(double.full.wait(), GUARD_S)
+            assert not waiting.done()
+            if not closes:
+                double.stop.set()
+                await asyncio.wait({waiting})
+        result = await waiting
+    assert result.failed
+    assert result.text.startswith("Error: The tool's server test cannot be reached now")
 
 
 async def test_large_and_compressed_answers(monkeypatch: pytest.MonkeyPatch) -> None:

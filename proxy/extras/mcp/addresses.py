@@ -54,13 +54,16 @@ def http_client(settings: HostSettings) -> httpx2.AsyncClient:
     async def asked(request: httpx2.Request) -> None:
         url = str(request.url)
         if settings.permitted and url.removesuffix("/") != own and permitted.refusal(url) is not None:
-            raise ConnectionFailed("it redirects to a URL that is not permitted")
+            raise ConnectionFailed(f"it redirects to a URL that is not permitted: {url}")
         if request.method == "GET":
             request.extensions["timeout"] = {**request.extensions["timeout"], "read": None}
 
     async def answered(response: httpx2.Response) -> None:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise httpx2.DecodingError("the answer is compressed, which was not asked for")
+        if response.status_code == 404 and "mcp-session-id" in response.request.headers:
+            # The session is forgotten. The SDK knows that only if it does not read the error in the body.
+            response.headers.pop("content-type", None)
         events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
         if not events and isinstance(response.stream, httpx2.AsyncByteStream):
             response.stream = BoundedBody(response.stream, MAX_MESSAGE_BYTES)

@@ -90,7 +90,7 @@ class McpServer:
         self._permitted = permitted
         self._host: HostProcess | None = None
         self._slots = asyncio.Semaphore(config.concurrent)
-        self._connected = asyncio.Event()  # set when a new connection has listed its tools
+        self._attempted = asyncio.Event()  # set when an attempt to connect has succeeded or failed
         self._keeping: asyncio.Task[None] | None = None
         self._closing = False
         self._new_listing: asyncio.Task[None] | None = None
@@ -117,6 +117,7 @@ class McpServer:
             self._keeping.cancel()
             await asyncio.wait({self._keeping})
         self.state = "stopped"
+        self._attempted.set()
 
     @property
     def offered(self) -> Mapping[str, McpTool]:
@@ -177,14 +178,15 @@ class McpServer:
     async def call(self, name: str, arguments: str, limit_s: float | None = None) -> Result:
         """Calls a tool by the server's name for it and returns the result. `arguments` is the JSON text of an object;
         it is not checked. Never raises: failures are error results. A cancellation cancels the call. If the server has
-        forgotten the session, which servers do when they restart, the call is made again in a new one."""
+        forgotten the session, which servers do when they restart, the call is made again in a new one, if the first
+        attempt to begin one succeeds."""
         limit_s = self.config.timeout_s if limit_s is None else min(limit_s, self.config.timeout_s)
         try:
             async with asyncio.timeout(limit_s), self._slots:
                 frame = await self._asked(name, arguments)
                 if frame is not None and frame.get("forgotten"):
-                    self._connected.clear()
-                    await self._connected.wait()
+                    self._attempted.clear()
+                    await self._attempted.wait()
                     frame = await self._asked(name, arguments)
                 return _failure(self._away()) if frame is None else _result(frame)
         except TimeoutError:
@@ -219,6 +221,8 @@ class McpServer:
                     return  # the exception replaced the cancellation
                 why = "internal error"
             reached = self.state == "up"
+            if not reached:
+                self._attempted.set()
             # Some servers written before 2026 end when a client asks for their version first; the next attempt does not
             # ask.
             handshake = handshake if reached else not handshake
@@ -300,7 +304,7 @@ class McpServer:
         self.state, self.error = "up", None
         self.listed.set()
         self.settled.set()
-        self._connected.set()
+        self._attempted.set()
         LOG.info("MCP server %s: %s", self.name, ", ".join(self.listing.tools) or "no tools")
         self.changed()
 

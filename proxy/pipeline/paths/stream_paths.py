@@ -22,7 +22,7 @@ from functools import cache
 from typing import Final, cast
 
 from ...errors import BackendFault, GatewayError
-from ...events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open
+from ...events import BlockKind, Delta, Event, Fault, Finish, Opaque, Open, StreamGrammarError
 from ...fastparse import CallScanner, ChunkGate
 from ...protocols.shared.numbers import choices_of
 from ...protocols.streams import ProseReader, StreamReader, StreamWriter, TextWriter
@@ -198,7 +198,10 @@ class Transcode(StreamPath):
         events = await self._chain.settle()
         self.works = self._ends = False
         self.continues = self._chain.continues
-        return out + self._write(events) if events or self.continues else out
+        out += self._write(events) if events or self.continues else b""
+        if self.last is None and not self.continues:
+            raise StreamGrammarError("a middleware has dropped the last event of the answer")
+        return out
 
     def fail(self, error: GatewayError) -> bytes:
         return self._writer.feed([Fault(error)])

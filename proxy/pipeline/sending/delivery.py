@@ -347,8 +347,7 @@ class Delivery:
             error = fault
         except asyncio.CancelledError:
             reason = monitor.stop_reason()
-            task = asyncio.current_task()
-            if reason is None and task is not None and not task.cancelling():  # a middleware's own task was cancelled
+            if reason is None and not monitor.is_cancelled():
                 reason = _failed(ident)
             if reason is None or request.writer.output_size:  # an error response would end up inside the answer
                 raise

@@ -113,8 +113,9 @@ class StreamSender:
             try:
                 await self._attend(reading)
                 await self._conclude(reading)
-            except Exception as error:
-                if isinstance(error, ConnectionError) or not (self._committed or self._path.has_sent):
+            except (Exception, asyncio.CancelledError) as error:
+                gone = isinstance(error, ConnectionError) or self._monitor.is_cancelled()
+                if gone or not (self._committed or self._path.has_sent):
                     raise
                 await self._break_off(error)
             await self._reply.write_eof()
@@ -290,7 +291,7 @@ class StreamSender:
             following.cancel()
             await asyncio.wait({following})
         if not self._path.over:
-            error = self._stopped or (None if following.cancelled() else following.exception())
+            error = self._stopped or _error_of(following)
             if error is not None and not isinstance(error, GatewayError):
                 raise error
             ended = BackendFault("The answer ended without its last event.", code="upstream_disconnected")
@@ -303,7 +304,7 @@ class StreamSender:
                 if self._path.has_sent and not self._path.over:
                     await self._until_gone()
 
-    async def _break_off(self, error: Exception) -> None:
+    async def _break_off(self, error: BaseException) -> None:
         shown = _visible(error, self._exchange)
         self._note(shown)
         self._buffer(self._path.fail(shown))
@@ -356,13 +357,18 @@ class StreamSender:
         await self._reply.write(KEEPALIVE if as_comment else self._path.keepalive())
 
 
-def _error_of(reading: asyncio.Task[None]) -> BaseException | None:
-    """Returns the exception of a task that has ended. A cancellation that the sender did not ask for is an error: a
+def _error_of(task: asyncio.Task[None]) -> BaseException | None:
+    """Returns the exception of a task that has ended and that the sender did not cancel. A cancellation is an error: a
     middleware waited for a task of its own that was cancelled."""
-    return RuntimeError("reading the answer was cancelled") if reading.cancelled() else reading.exception()
+    try:
+        return task.exception()
+    except asyncio.CancelledError as error:
+        failed = RuntimeError("reading the answer was cancelled")
+        failed.__cause__ = error  # the log shows where
+        return failed
 
 
-def _visible(error: Exception, exchange: Exchange) -> GatewayError:
+def _visible(error: BaseException, exchange: Exchange) -> GatewayError:
     if isinstance(error, GatewayError):
         return error
     LOG.error("exchange %s failed after its stream began", exchange.id, exc_info=error)
