@@ -113,6 +113,7 @@ def test_a_model_that_the_server_does_not_have(body: bytes) -> None:
         "Invalid model: c",
         "invalid model ID",
         "The requested model 'c' does not exist.",
+        "The model `c` doesn't exist.",
         "Model not found",
         "The provided model identifier is invalid.",
         "Unknown Model, please check the model code.",
@@ -133,6 +134,8 @@ def test_a_model_that_a_server_refuses_with_400(text: str) -> None:
         "The model does not support images.",
         "This model's tool calls are not supported.",
         "Invalid model parameter: temperature",
+        "Unknown model parameter: temperature",
+        "The embedding model 'c' does not exist.",
         "The image in messages[0] was not found.",
     ],
 )
@@ -140,6 +143,12 @@ def test_a_400_that_only_names_the_model(text: str) -> None:
     for error in (read_refusal(400, {}, said(text)), read_error(orjson.loads(said(text, code=400)))):
         assert error is not None
         assert (error.status, error.code) == (400, "upstream_rejected")
+
+
+def test_a_400_that_repeats_words_of_the_request() -> None:
+    """Pydantic's, which quotes a message."""
+    text = "[{'type': 'string_type', 'loc': ('body', 'user'), 'msg': 'Input should be a string', 'input': 'Model not found'}]"
+    assert read_refusal(400, {}, said(text)).code == "upstream_rejected"
 
 
 @pytest.mark.parametrize(

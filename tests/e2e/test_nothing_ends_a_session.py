@@ -502,7 +502,25 @@ async def test_results_without_ids_are_those_of_the_calls(ask: Sessions, client:
         assert calls == ["call:c0", "result:c0", "call:c1", "call:c2", "result:c1", "result:c2"]
 
 
-@every("marks", [[{"id": "c2"}, {"id": "c1"}], [{"name": "write"}, {"name": "read"}], [{"name": "write"}, {}]])
+@cells()
+async def test_a_result_without_id_is_not_that_of_a_call_with_one(ask: Sessions, client: str, server: str) -> None:
+    """Also if the one that names the call comes later."""
+    seen = await ask(
+        client, server, called(client, (None, "one"), ("c1", "two"), (None, "three"), ids=("c1", "c2", "c3"))
+    )
+    assert seen.told == {"result_without_id"}
+    if SERVERS[server].native:
+        calls = [word for word in pairs(server, seen.bodies[-1]) if word.startswith("result")]
+        assert calls == ["result:c2", "result:c1", "result:c3"]
+
+
+MARKS: Final = (
+    *([{"id": "c2"}, {"id": "c1"}], [{"name": "write"}, {"name": "read"}], [{"name": "write"}, {}]),
+    *([{}, {"tool_call_id": "c1"}], [{}, {"id": "c1"}], [{"name": ""}, {"name": "read", "tool_call_id": "c1"}]),
+)
+
+
+@every("marks", MARKS)
 async def test_results_that_name_their_calls_otherwise(ask: Sessions, marks: list[dict[str, str]]) -> None:
     """Qwen-Agent sends the call's id as the `id` of the result."""
     history = called("chat", ids=("c1", "c2"))["messages"]

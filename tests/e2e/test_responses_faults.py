@@ -156,6 +156,22 @@ async def test_an_overflow_is_an_event_for_codex(gateway: Gateway, name: str, st
     assert got.resource["error"]["code"] == code
 
 
+@WAYS
+@every("background", [False, True])
+async def test_an_overflow_that_the_gateway_finds_is_an_event_for_codex(
+    gateway: Gateway, stream: bool, background: bool
+) -> None:
+    """Not for a background response, which has not begun."""
+    guard = {"use": "prompt_guard", "options": {"characters": 1}}
+    chain = [guard, "validation", "conversation", "injection", "transformation", "arguments"]
+    server = await gateway(read_config({"backends": {"up": {"kind": "mock"}}, "chain": chain}))
+    answer = await ask(server, headers={"originator": "codex_exec"}, stream=stream, background=background)
+    if stream and not background:
+        check_failed(answer, "context_length_exceeded")
+    else:
+        check_envelope(answer, 400, "context_length_exceeded")
+
+
 # --- faults of models ------------------------------------------------------------------------------------------------
 
 REJECTED = {

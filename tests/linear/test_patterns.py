@@ -23,7 +23,6 @@ STEPS: Final = 200_000
 """More than any linear pattern needs for the longest text."""
 
 BOUNDED: Final[Mapping[str, str]] = {
-    "toolwire.upstream.servers.upstream_errors:_CHOICE_FORM": "cleaned messages: `MAX_MESSAGE_CHARS`, 500 characters",
     "toolwire.formats.model_families:_PATTERNS": "256 characters of a model's name: `format_for`",
     "toolwire.startup.ineffective:_covers": "names of models in the operator's configuration",
     "toolwire.support.patterns:_CLASS": "patterns of the operator's configuration",

@@ -16,6 +16,7 @@ from toolwire.config import LimitsConfig
 from toolwire.errors import ClientFault
 from toolwire.ingress.bodies import parse_body
 from toolwire.pipeline.exchange.request_state import Exchange
+from toolwire.protocols.shared.mending import Mending
 from toolwire.record import AccessRecord
 
 SIZES: Final = (30, 60, 120, 240)
@@ -81,6 +82,10 @@ REQUESTS: Final[Mapping[str, Callable[[int], bytes]]] = {
     "calls": lambda n: asked(calls(f"c{at}" for at in range(n))),
     "calls of one id": lambda n: asked(calls(["c"] * n)),
     "calls and results": lambda n: asked(*results(n)),
+    "results without ids": lambda n: asked(calls(map(str, range(n))), *[{"role": "tool", "content": "x"}] * n),
+    "results of another tool": lambda n: asked(
+        calls(map(str, range(n))), *[{"role": "tool", "name": "g", "content": "x"}] * n
+    ),
     "tools": lambda n: asked(tools=[{"type": "function", "function": {"name": f"t{at}"}} for at in range(n)]),
     "properties": lambda n: schema(properties=named(n, lambda at: {"type": "string", "enum": [str(at)]})),
     "required": lambda n: schema(properties=named(n, lambda at: {}), required=list(named(n, int))),
@@ -102,12 +107,16 @@ REQUESTS: Final[Mapping[str, Callable[[int], bytes]]] = {
 
 
 def read(body: bytes) -> None:
-    """As far as a request comes before a server is asked. Every one is the first of a gateway."""
+    """As far as a request comes before a server is asked, mended if it is odd. Every one is the first of a gateway."""
 
     async def reading() -> None:
         case = Case()
         value = await parse_body(body, LIMITS)
-        request = CHAT.read_request(value, body)
+        try:
+            request = CHAT.read_request(value, body)
+        except ClientFault:
+            mended = CHAT.mended(value, Mending())
+            request = CHAT.read_request(mended, body)
         exchange = Exchange("r", CHAT, case.route, request, request, value, AccessRecord())
         await case.middleware.on_request(exchange, request)
 

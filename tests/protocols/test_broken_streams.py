@@ -174,7 +174,11 @@ def test_whatever_stands_in_the_place_of_a_value(name: str) -> None:
 
 UPSTREAM = (BackendFault, 502, "upstream_error", "GPU on fire")
 OVERLOADED = (BackendFault, 503, "overloaded", "Overloaded")
-TOO_LONG = (ClientFault, 400, "context_length_exceeded", "prompt is too long: 2 > 1")
+IN_WORDS_OF_OPENAI = (
+    "This model's maximum context length is 1 tokens. However, your messages resulted in 2 tokens. Please reduce the length"
+    " of the messages."
+)
+TOO_LONG = (ClientFault, 400, "context_length_exceeded", IN_WORDS_OF_OPENAI)
 ODD_ERRORS: list[dict[str, Any]] = [
     {"type": "error", "message": "GPU on fire"},
     {"error": {"error": {"message": "GPU on fire"}}},

@@ -217,9 +217,10 @@ def error_response(error: GatewayError, protocol: ClientSide, ident: str) -> web
 
 
 def _failed_stream(request: web.Request, error: GatewayError) -> web.Response | None:
-    """Returns a stream of nothing but `error`, if the client expects that of a stream that never began; else None."""
+    """Returns a stream of nothing but `error`, if the client expects that of a stream that never began; else None. A
+    background response has its end in the store, or was never begun."""
     exchange = request.get(EXCHANGE)
-    if exchange is None or not exchange.received.stream:
+    if exchange is None or not exchange.received.stream or exchange.background is not None:
         return None
     protocol = exchange.protocol
     if not protocol.fails_within_stream(error, request.headers):

@@ -349,6 +349,9 @@ def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:
     `mending`."""
     messages: Any = body.get("messages")
     messages = list(messages) if isinstance(messages, list) else messages
+    for _, message in objects(messages):
+        if message.get("role") == "tool":
+            mending.named(message, "tool_call_id")
     for at, message in objects(messages):
         messages[at] = _mended_message(message, mending)
     return {**body, "messages": messages}

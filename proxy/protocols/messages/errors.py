@@ -14,7 +14,7 @@ from typing import Any, Final
 from ...errors import BackendFault, ClientFault, GatewayError, quote
 from ..base import Allowance
 from ..chat.reply import text_of
-from ..shared.server_errors import error_in, fault_of, is_overflow, overflow_fault, read_overflow, status_in
+from ..shared.server_errors import UNCOUNTED, error_in, fault_of, is_overflow, overflow_fault, read_overflow, status_in
 from ..shared.wire import dump, fields_in, shorten
 
 OVERLOADED: Final = 529
@@ -68,6 +68,7 @@ def overflow_message(message: str) -> str:
     conversation, or asks for a shorter answer (R28.6). A message without token counts keeps its text."""
     counts = read_overflow(message)
     if counts is None:
+        message = message.removeprefix(f"{UNCOUNTED} ")
         return message if "prompt is too long" in message else f"prompt is too long: {message}"
     if counts.prompt > counts.window or not counts.output:
         return f"prompt is too long: {counts.prompt} tokens > {counts.window} maximum"

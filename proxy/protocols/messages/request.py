@@ -305,6 +305,10 @@ def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:
     `mending`."""
     messages: Any = body.get("messages")
     messages = list(messages) if isinstance(messages, list) else messages
+    for _, message in objects(messages):
+        for _, block in objects(message.get("content")):
+            if block.get("type") == "tool_result":
+                mending.named(block, "tool_use_id")
     for at, message in objects(messages):
         if message.get("role") == "assistant":
             mending.begin_turn()

@@ -393,6 +393,9 @@ def mended(body: Mapping[str, Any], mending: Mending) -> dict[str, Any]:
     `mending`."""
     items: Any = body.get("input")
     items = list(items) if isinstance(items, list) else items
+    for _, item in objects(items):
+        if item.get("type") in ("function_call_output", "custom_tool_call_output"):
+            mending.named(item, "call_id")
     for at, item in objects(items):
         items[at] = _mended_item(item, mending)
     return {**body, "input": items}

@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -27,26 +28,42 @@ class Mending:
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
         self._made = 0
-        self._waiting: dict[Any, Any] = {}
-        """The names of the calls that have no result yet, by id, of the current turn."""
+        self._named: set[str] = set()
+        self._waiting: set[str] = set()
+        """The calls of the current turn that have no result yet."""
+        self._unnamed: dict[str | None, deque[str]] = defaultdict(deque)
+        """Of the current turn, the calls that no result names, by the name of the tool; None has all."""
 
     def note(self, name: str) -> None:
         """Notes that an oddity of this name was mended."""
         self.names[name] = None
 
+    def named(self, result: Mapping[str, Any], key: str) -> None:
+        """Notes the call that a result names. Every result is noted before any is mended: one without an id must not
+        take the call of a later one."""
+        value = result.get(key) or result.get("id")
+        if isinstance(value, str):
+            self._named.add(value)
+
     def begin_turn(self) -> None:
         """Forgets calls that have no result: later results without an id are not theirs."""
         self._waiting.clear()
+        self._unnamed.clear()
 
     def called(self, call_id: Any, name: Any) -> None:
         """Notes a call, which waits for its result."""
-        if isinstance(call_id, str):
-            self._waiting[call_id] = name
+        if not isinstance(call_id, str):
+            return
+        self._waiting.add(call_id)
+        if call_id not in self._named:
+            self._unnamed[None].append(call_id)
+            if isinstance(name, str):
+                self._unnamed[name].append(call_id)
 
     def result_id(self, result: Mapping[str, Any], key: str) -> Any:
         """Returns the call id of a result, which stands under `key`. If it is missing or empty: its own `id` if a call
-        has it (Qwen-Agent), otherwise the id of the first call that waits, of the result's `name` if it has one,
-        otherwise a new id that no call has."""
+        has it (Qwen-Agent), otherwise the id of the first call that waits and that no result names, of the result's
+        `name` if it has one, otherwise a new id that no call has."""
         value = result.get(key)
         if value in (None, ""):
             value = self._waiting_id(result.get("id"), result.get("name"))
@@ -55,13 +72,17 @@ class Mending:
             self._made += 1
             return f"{MADE}{self._made}"
         if isinstance(value, str):
-            self._waiting.pop(value, None)
+            self._waiting.discard(value)
         return value
 
     def _waiting_id(self, own: Any, name: Any) -> str | None:
         if isinstance(own, str) and own in self._waiting:
             return own
-        return next((call_id for call_id, called in self._waiting.items() if not name or called == name), None)
+        calls = self._unnamed.get(name if isinstance(name, str) and name else None)
+        while calls:
+            if (call_id := calls.popleft()) in self._waiting:
+                return call_id
+        return None
 
     def content(self, value: Any) -> Any:
         """Returns the content of a message: `value`, or "" in place of null."""

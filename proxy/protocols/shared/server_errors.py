@@ -220,8 +220,10 @@ _FAULT_WORDS: Final[Mapping[str, int]] = {
 """Statuses by the words of codes and types, in lower case, without separators and the ending `error`."""
 _MODEL: Final = re.compile(r"(?<![\w/.-])models?(?![\w/-])", re.IGNORECASE)
 _NO_MODEL: Final = re.compile(
-    r"\b(?:invalid model(?: name| id\b|:)|unknown model\b|valid model id\b|model identifier is invalid|server is pinned to\b)"
-    r"|\bmodel(?: [\"'`]?[\w./:@-]{1,200}[\"'`]?)? (?:(?:does|was|could) )?(?:not|n't) (?:be )?(?:exist|found)|模型不存在",
+    r"\b(?:invalid model(?: name| id\b|:)|unknown model\b(?! (?:param|field|option|arg|setting|propert))|valid model id\b"
+    r"|model identifier is invalid|server is pinned to\b)"
+    r"|(?<!embedding )\bmodel(?: [\"'`]?[\w./:@-]{1,200}[\"'`]?)? (?:(?:does|was|is|could)(?: not|n't)|not) (?:be )?(?:exist|found)"
+    r"|模型不存在",
     re.IGNORECASE,
 )
 """Matches the words of a 400 for a model that the server does not have: of LiteLLM, OpenRouter, DeepSeek, Mistral,
@@ -232,14 +234,15 @@ _FINAL: Final = frozenset({"insufficientquota"})
 
 def overflow_fault(text: str, *, param: str | None = None) -> ClientFault:
     """Returns the error for a prompt that does not fit the context; `text` is the server's. Clients know OpenAI's words
-    only: others are replaced by them, or followed by them where the server names no counts."""
+    only: others are replaced by them, or stand behind them where the server names no counts."""
     if "maximum context length" not in text.lower():
         counts = read_overflow(text)
-        text = f"{text} {_OVERFLOW}".lstrip() if counts is None else _in_words_of_openai(counts)
+        text = f"{UNCOUNTED} {text}".rstrip() if counts is None else _in_words_of_openai(counts)
     return ClientFault(text, code="context_length_exceeded", param=param)
 
 
-_OVERFLOW: Final = "The model's maximum context length is exceeded. Please reduce the length of the messages."
+UNCOUNTED: Final = "This model's maximum context length is exceeded. Please reduce the length of the messages."
+"""OpenAI's words for an overflow of which a server names no counts."""
 
 
 def _in_words_of_openai(counts: Overflow) -> str:

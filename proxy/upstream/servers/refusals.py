@@ -156,7 +156,7 @@ _TABLE: Final = {
     ),
     # `tool_choice` must be a word, not an object (LM Studio).
     "choice_form": (
-        r"tool_choice\b(?!.*requires? --).*(?:type: '?object|supported string values"
+        r"^(?>.*?tool_choice\b)(?!.*requires? --).*(?:type: '?object|supported string values"
         r"|(?:must be|expected|valid|not) an? (?:string|str\b|object))"
     ),
     # A server could not read a call of its own model: llama.cpp, Ollama, LM Studio.

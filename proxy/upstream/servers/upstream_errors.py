@@ -16,7 +16,7 @@ from ...protocols.shared.server_errors import SLIP, is_overflow, lacks_model, no
 from ..client.connections import redirected
 from .hops import loop_fault
 from .private_data import ADDRESS, NOTHING, PrivateData
-from .refusals import says_no_tools
+from .refusals import own_words, says_no_tools
 from .retry_after import as_headers
 
 MAX_MESSAGE_CHARS: Final = 500
@@ -77,7 +77,7 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
     match status:
         case 400 | 413 | 422 | 500 if code == "context_length_exceeded" or is_overflow(text):
             return overflow_fault(text)
-        case 400 | 404 | 422 if lacks_model(status, text) or (status == 404 and code == "model_not_found"):
+        case 400 | 404 | 422 if lacks_model(status, own_words(text)) or (status == 404 and code == "model_not_found"):
             return no_model_fault(text)
         case 400 | 422:
             return ClientFault(
