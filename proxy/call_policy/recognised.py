@@ -243,7 +243,7 @@ def _beside(calls: list[CandidateCall], said: tuple[tuple[str, str], ...]) -> tu
 
 def _swallows(block: Block) -> bool:
     """Returns True if a key or value contains a tag of its own syntax without its partner: another tag may be missing.
-    Pairs of tags belong to a call that the value quotes."""
+    Pairs of tags, an opening one first and a closing one last, belong to a call that the value quotes."""
     texts = [text for field, text in block.pieces if field in ("key", "value") and "<" in text]
     if not texts:
         return False
@@ -251,7 +251,13 @@ def _swallows(block: Block) -> bool:
     tags = {literal for literal in literals if literal.startswith("<") and len(literal) > len("</s>")}
     tags.update(token for literal in literals for token in _TOKEN.findall(literal))
     names = {tag.strip("</=>").partition(" ")[0] for tag in tags if any(tag in text for text in texts)}
-    return any(text.count(f"<{name}") != text.count(f"</{name}") for text in texts for name in names)
+    return any(_is_unpaired(text, f"<{name}", f"</{name}") for text in texts for name in names)
+
+
+def _is_unpaired(text: str, begin: str, end: str) -> bool:
+    if text.count(begin) != text.count(end):
+        return True
+    return text.find(end) < text.find(begin) or text.rfind(end) < text.rfind(begin)
 
 
 def _together(flaws: list[Unrecognised], calls: list[CandidateCall]) -> Unrecognised:

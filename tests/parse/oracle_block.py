@@ -276,7 +276,7 @@ class BlockDescent:
 
     def until_literal(self, syntax: BlockSyntax, branch: Branch, begin: int) -> None:
         text = self.text
-        worded = ended = False
+        worded = ended = closed = False
         data_to = begin
         for at in range(begin, len(text)):
             if at < data_to:
@@ -286,7 +286,8 @@ class BlockDescent:
                 if text.startswith(literal, at):
                     own = option.read == "nothing" if literal[0] == "\n" else text[at - 1] == "\n"
                     unlikely = syntax.framed and text[begin] == "\n" and not own
-                    quoted = branch.read == "text" and self.is_quoted(begin, at, len(literal))
+                    seen = self.calls_before(begin, at, len(literal)) if branch.read == "text" and not closed else None
+                    quoted = bool(seen)
                     before = len(self.pieces)
                     self.keep(branch.field, begin, at)
                     behind = at + len(literal)
@@ -296,6 +297,7 @@ class BlockDescent:
                             self.value_ended = "quoted" if quoted else "unlikely" if unlikely else "likely"
                         self.take(syntax, option, at)
                     del self.pieces[before:]
+                    closed = closed or (seen is None and not unlikely)
                     data_to = wrong - 1 if wrong > at + len(literal) and text[wrong - 1] in SPACE else wrong
             if at < data_to:
                 continue
@@ -328,14 +330,17 @@ class BlockDescent:
             if 0 < len(key.encode()) <= 128 and f"<{key}" not in self.text[begin:at]:
                 yield replace(option, literal=f"</{key}>")
 
-    def is_quoted(self, begin: int, at: int, size: int) -> bool:
-        """Returns True if the literal at `at` stands in a call that the value quotes: one has begun and not ended."""
-        open_calls = 0
+    def calls_before(self, begin: int, at: int, size: int) -> int | None:
+        """Returns the number of calls that the value quotes and that have not ended where the literal at `at` stands.
+        None: no call has begun. A closer before the first call may be the value's own: then none is quoted."""
+        open_calls: int | None = None
         before, text = (self.text[begin:end].encode() for end in (at, at + size))
         for found in self.quoted.finditer(text) if self.quoted is not None else ():
             if found.start() < len(before):
-                open_calls = open_calls + 1 if found[1] else max(0, open_calls - 1)
-        return open_calls > 0
+                if open_calls is None and not found[1]:
+                    return 0
+                open_calls = (open_calls or 0) + 1 if found[1] else max(0, (open_calls or 0) - 1)
+        return open_calls
 
     def misfit(self, syntax: BlockSyntax, branch: Branch, at: int, unlikely: bool, quoted: bool) -> int | None:
         """Returns the offset where the text after a branch's literal cannot follow a value, or None. `unlikely`: all of

@@ -142,7 +142,7 @@ def values(draw: st.DrawFn, form: Form) -> str:
     words = text.filter(lambda text: bool(text.strip(" \t\n")))
     pieces = st.lists(st.tuples(words, tags, spaces, words), min_size=1, max_size=3)
     value = "".join(before + space.join(tags) + space + behind for before, tags, space, behind in draw(pieces))
-    assume("\n</function>" not in value and not re.search(r"\n</parameter>\s*</function>", value))
+    assume("\n</function>" not in value and not re.search(r"\n</parameter>\s*</(function|tool_call)>", value))
     if form.format == "qwen3_coder" and not form.head.endswith("\n"):  # one line end would be the tags'
         assume(value == value.strip("\n"))
     return value

@@ -135,6 +135,19 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]], str]] = [
             ("<tool_call>\n<function=now>\n</function>\n</tool_call>", [DAYS, NOW]),
         )
     ),
+    ("my-model", f"{GLM_LS.replace('ls', 'ls -l').removesuffix('</tool_call>')}\nThen.\n{GLM_LS.replace('ls', 'ls -l')}", [LS], ""),
+    *(  # a call that lacks a closer does not quote the next one
+        ("my-model", f"{text.replace(closer, '')}\n{text}\nMore.", [BERGEN, BERGEN], "More.")
+        for text, closers in (
+            ("<tool_call>look_up<arg_key>place</arg_key><arg_value>Bergen</arg_value></tool_call>", ("</arg_value>", "</tool_call>")),
+            (dsml("｜"), ("</｜DSML｜parameter>", "\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>")),
+            (
+                '<minimax:tool_call>\n<invoke name="look_up">\n<parameter name="place">Bergen</parameter>\n</invoke>\n</minimax:tool_call>',
+                ("</parameter>", "</invoke>"),
+            ),
+        )
+        for closer in closers
+    ),
     ("my-model", '<invoke name="now"/>', [NOW], ""),
     ("my-model", '<invoke name="run"><parameter name="command">echo "</parameter>"</parameter></invoke>', [("run", {"command": 'echo "</parameter>"'})], ""),
     ("glm-4.7", "<tool_call>look_up<arg_key>place</arg_key><arg_value>Bergen</arg_key><arg_key>days</arg_key><arg_value>2</arg_key></tool_call>", [TWO_DAYS], ""),

@@ -55,6 +55,8 @@ from .sending import StringSender
 
 _FENCE: Final = _FENCE_TEXT.encode()
 _CONTENT: Final = ("value", "arguments", "call", "calls")
+_NO_CALL: Final = -1
+_NO_QUOTE: Final = -2
 
 
 class BlockReader:
@@ -103,8 +105,9 @@ class BlockReader:
         # offset `_word_at`. `_then`: the node after the last field. `_mark`: offset where the block may end, if
         # `_may_end`. `_doubt`: how certain the end of the value before the node is; `_proving`: the branch whose tag
         # must be complete to confirm it. `_quotes`: the number of calls that the value quotes and that have not ended
-        # at offset `_quoted`. `_around`: what may quote the block. `_fence`: a fence is allowed; `_fenced`:
-        # it was read. `_beyond`: offset from which another opener ends a broken block.
+        # at offset `_quoted`; `_NO_CALL`: none has begun; `_NO_QUOTE`: none is quoted, because a closer came before the
+        # first. `_around`: what may quote the block. `_fence`: a fence is allowed; `_fenced`: it was read.
+        # `_beyond`: offset from which another opener ends a broken block.
         self._node: FormNode | None = None
         self._gap = 0
         self._word = bytearray()
@@ -114,7 +117,7 @@ class BlockReader:
         self._may_end = False
         self._doubt = SURE
         self._proving: FormBranch | None = None
-        self._quotes = 0
+        self._quotes = _NO_CALL
         self._quoted = 0
         self._around = 0
         self._fence = False
@@ -357,7 +360,7 @@ class BlockReader:
         start = self._fields.start
         if self._quoted < start:
             self._quoted = start
-            self._quotes = 0
+            self._quotes = _NO_CALL
         start = self._quoted
         text = self._buffer.span(start, at + size)
         forms = self._fields.forms
@@ -366,7 +369,10 @@ class BlockReader:
             if start + found.start() >= at:
                 break
             self._quoted = start + found.end()
-            self._quotes = self._quotes + 1 if found.lastindex else max(0, self._quotes - 1)
+            if not found.lastindex:
+                self._quotes = max(0, self._quotes - 1) if self._quotes >= 0 else _NO_QUOTE
+            elif self._quotes != _NO_QUOTE:
+                self._quotes = max(0, self._quotes) + 1
         self._quoted = max(self._quoted, at)
         return self._quotes > 0
 
@@ -417,6 +423,8 @@ class BlockReader:
     def _read_on(self, at: int) -> int:
         """The assumed end of a value belongs to the value. The search continues where the unexpected text began,
         including one whitespace character before it."""
+        if self._doubt == LIKELY and self._quotes == _NO_CALL:
+            self._quotes = _NO_QUOTE
         self._doubt = SURE
         self.state = BODY
         again = max(self._gap, self._word_at - 1)
