@@ -5,7 +5,7 @@
     python -m bench.budget --update       # count and keep: in the commit with the reason
 
 Both from the bytes of a request to those of its answer, with the transports of `bench.inprocess`, on asyncio's own
-loop; its clock runs slowly where no timer is needed.
+loop, whose clock stands still while there is work.
 
 - Calls: functions of the package that begin, coroutines once and comprehensions not. Two counts differ by
   less than a hundredth, whatever machine counts; another Python may have others.
@@ -23,9 +23,10 @@ import asyncio
 import dis
 import json
 import platform
+import selectors
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
@@ -45,9 +46,11 @@ All kinds again, because a kind that is counted alone takes 1 or 2 % less."""
 SHORT: Final = 12
 """Frames of a stream: few, because requests are measured, not frames."""
 KEPT: Final = Path(__file__).with_name("budget.json")
+SHORT_S: Final = 0.01
+"""A stored response waits for a timer of 2 ms; all others are longer, and what they do is no part of a request."""
 SLOWER: Final = 100
-"""How much slower than real time the loop's clock runs. Counting makes work some 50 times as long, and timers that fire
-in a request because of that would count; more of them on a loaded machine."""
+"""How much longer they take. Counting makes work some 50 times as long, and the store's thread is slow on a loaded
+machine: timers that fire in a request because of that would count."""
 PACKAGE: Final = Path(toolwire.__file__).parent
 OWN: Final = f"{PACKAGE}/"
 PLAYED: Final = str(PACKAGE / "server" / "simulated.py")
@@ -94,17 +97,32 @@ def begin(code: CodeType) -> int:
     return next(each.offset for each in dis.get_instructions(code) if each.opname == "RESUME")
 
 
-class SlowLoop(asyncio.SelectorEventLoop):
-    """A loop in whose requests no timers fire, however long these take."""
+class IdleSelector(selectors.DefaultSelector):
+    """A selector with the clock of a loop in which work takes no time: it goes on when a timeout has passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Waits for events, up to the timeout."""
+        waits = timeout is not None and timeout > SHORT_S
+        events = super().select(timeout * SLOWER if waits and timeout else timeout)
+        if timeout and not events:
+            self.seconds += timeout
+        return events
+
+
+class IdleLoop(asyncio.SelectorEventLoop):
+    """A loop in whose requests only those timers fire that they wait for."""
+
+    def __init__(self) -> None:
+        self._idle = IdleSelector()
+        super().__init__(self._idle)
 
     def time(self) -> float:
-        """Returns the seconds of the slow clock."""
-        return super().time() / SLOWER
-
-
-def loop_for(work: Work) -> asyncio.AbstractEventLoop:
-    """Returns a loop for this work. What is stored waits for a timer: by the slow clock it would wait too long."""
-    return asyncio.new_event_loop() if work.api == "responses" and work.store else SlowLoop()
+        """Returns the seconds of the selector's clock."""
+        return self._idle.seconds
 
 
 def requests_of(work: Work) -> int:
@@ -128,7 +146,7 @@ def calls(work: Work) -> float:
         finally:
             sys.setprofile(None)
 
-    measure(work, requests_of(work), run, partial(loop_for, work))
+    measure(work, requests_of(work), run, IdleLoop)
     return begun / requests_of(work)
 
 
@@ -153,7 +171,7 @@ def count_warm(works: Sequence[Work], ready: Sequence[tuple[Callable[[], None], 
     def go_on(serve: Callable[[], None], again: Callable[[], None]) -> None:
         count_warm(others, [*ready, (serve, again)])
 
-    measure(first, requests_of(first), go_on, partial(loop_for, first))
+    measure(first, requests_of(first), go_on, IdleLoop)
 
 
 def python() -> str:
