@@ -60,6 +60,7 @@ async def test_of_responses_the_input_is_to_blame():
     answer = await guarded({"input": "x" * 200}, "/v1/responses", characters=100)
     assert refusal(answer) == (400, "context_length_exceeded", "input")
     assert "at most 100" in answer.json()["error"]["message"]
+    assert "maximum context length" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("options", [{}, {"tokens": 0}, {"messages": -1, "characters": 5}])

@@ -137,6 +137,7 @@ async def test_a_prompt_that_the_server_cuts_in_silence(codex: Start) -> None:
     up = await codex([compaction, "Something else.", {"wait": True}], way="websocket")
     answer = await chat(up)
     assert (answer.status, error_of(answer, stream=False)[1]) == (400, "context_length_exceeded")
+    assert "This model's maximum context length" in answer.body.decode()
     await until(lambda: up.told("turn/interrupt"))
 
 

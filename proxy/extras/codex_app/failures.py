@@ -14,6 +14,7 @@ import orjson
 
 from ...errors import BackendFault, ClientFault, GatewayError
 from ...model import FinishReason
+from ...protocols.shared.server_errors import overflow_fault
 from ...upstream.servers.private_data import PrivateData
 from ...upstream.servers.upstream_errors import clean_text, read_refusal
 from .rpc import RpcError
@@ -59,9 +60,7 @@ def request_error(error: RpcError, private: PrivateData) -> GatewayError:
     data = error.data if isinstance(error.data, dict) else {}
     text = clean_text(error.message, private=private)
     if data.get("input_error_code") == "input_too_large":
-        return ClientFault(
-            text or "The prompt is too long for the model server.", code="context_length_exceeded", upstream_status=400
-        )
+        return overflow_fault(text, upstream_status=400)
     if _IMAGE_URL.search(error.message):
         return ClientFault(text, code="unsupported_content", upstream_status=400)
     if error.code == WRONG_VALUE:
@@ -112,11 +111,7 @@ def broken_off(text: str, private: PrivateData) -> BackendFault:
 
 def compacted() -> ClientFault:
     """Returns the error for a conversation that the server has summarised to make it fit."""
-    return ClientFault(
-        "The conversation does not fit the model's context: its server would replace it by a summary.",
-        code="context_length_exceeded",
-        upstream_status=400,
-    )
+    return overflow_fault("The model's server would replace the conversation by a summary.", upstream_status=400)
 
 
 def _with_status(status: int, text: str, private: PrivateData, code: str | None = None) -> GatewayError:

@@ -14,6 +14,7 @@ from ...errors import ClientFault
 from ...model import ModelRequest
 from ...pipeline.chain.middleware import Middleware
 from ...pipeline.exchange.request_state import Exchange
+from ...protocols.shared.server_errors import overflow_fault
 from ...upstream.servers.usage import Estimator, request_texts
 
 
@@ -65,9 +66,8 @@ class PromptGuard(Middleware):
 
 
 def _too_large(exchange: Exchange, size: str, limit: int) -> ClientFault:
-    return ClientFault(
+    return overflow_fault(
         f"The prompt has {size}; at most {limit} are allowed here.",
-        code="context_length_exceeded",
         param="messages" if exchange.protocol.whole_history else "input",
         hint="Send fewer or shorter messages, or fewer tools.",
     )

@@ -232,13 +232,15 @@ _FINAL: Final = frozenset({"insufficientquota"})
 """Limits for which a retry is useless."""
 
 
-def overflow_fault(text: str, *, param: str | None = None) -> ClientFault:
+def overflow_fault(
+    text: str, *, param: str | None = None, hint: str | None = None, upstream_status: int | None = None
+) -> ClientFault:
     """Returns the error for a prompt that does not fit the context; `text` is the server's. Clients know OpenAI's words
     only: others are replaced by them, or stand behind them where the server names no counts."""
     if "maximum context length" not in text.lower():
         counts = read_overflow(text)
         text = f"{UNCOUNTED} {text}".rstrip() if counts is None else _in_words_of_openai(counts)
-    return ClientFault(text, code="context_length_exceeded", param=param)
+    return ClientFault(text, code="context_length_exceeded", param=param, hint=hint, upstream_status=upstream_status)
 
 
 UNCOUNTED: Final = "This model's maximum context length is exceeded. Please reduce the length of the messages."
