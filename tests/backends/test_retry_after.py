@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import product
 
+import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +21,7 @@ from toolwire.upstream.servers.retry_after import (
     LONGEST_S,
     as_header,
     as_headers,
+    named_wait_s,
     retry_after_ms,
     retry_after_s,
     wait_s,
@@ -85,6 +88,33 @@ def test_milliseconds(value: str | None, told: str | None) -> None:
 def test_who_reads_seconds_only_is_told_them() -> None:
     assert as_headers({"retry-after-ms": "1500"}) == {"Retry-After": "2", "retry-after-ms": "1500"}
     assert as_headers({"retry-after-ms": "0"}) == {"Retry-After": "1", "retry-after-ms": "0"}
+
+
+@every(
+    ("message", "seconds"),
+    [
+        ("You exceeded your current quota. Please retry in 34.07s.", 34.07),  # Gemini
+        ("Rate limit reached for m on tokens per min. Please try again in 1.898s. Visit", 1.898),  # OpenAI
+        ("Limit 500000, Used 499000. Please try again in 6m0s.", 360),  # Groq
+        ("try again in 1h2m3.5s", 3723.5),
+        ("Try again in 86ms", 0.086),
+        ("Please retry after 30 seconds.", 30),
+        ("Please retry after 1 second", 1),
+        ("try again in 5 minutes", 300),
+        ("try again in 2 hours", 7200),
+        ("try again in 9999h", LONGEST_S),
+        *((message, None) for message in (
+            *("", "Please try again later.", "Please try again in a few seconds.", "try again in 5", "try again in 5 days"),
+            *("retry in 3 steps", "try again in 7 millions", "It may be retried in 5s"),
+        )),
+    ],
+)  # fmt: skip
+def test_a_wait_in_the_message(message: str, seconds: float | None) -> None:
+    assert named_wait_s(message) == seconds
+    error = read_refusal(429, {}, orjson.dumps({"error": {"message": message}}))
+    assert wait_s(error.headers) == (None if seconds is None else pytest.approx(seconds, abs=0.001))
+    told = read_refusal(429, {"Retry-After": "7"}, orjson.dumps({"error": {"message": message}}))
+    assert told.headers == {"Retry-After": "7"}
 
 
 def test_a_date_is_told_as_it_is_and_counted_from_now() -> None:

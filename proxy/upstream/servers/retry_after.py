@@ -2,7 +2,8 @@
 
 `Retry-After` (RFC 9110, 10.2.3): seconds in digits, or a date in one of the three forms of HTTP. `retry-after-ms`,
 which OpenAI's and Azure's servers send and SDKs prefer: milliseconds in digits, optionally with a fraction. Other
-values are ignored, and waits are limited to `LONGEST_S`.
+values are ignored. Without a valid one the wait is read from the message, where Gemini has it: `Please retry in
+34.07s`, `try again in 6m0s`. Waits are limited to `LONGEST_S`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ LONGEST_S: Final = 86_400
 
 _MILLISECONDS: Final = re.compile(r"0*([0-9]{1,12})(?:\.([0-9]+))?|[0-9]+(?:\.[0-9]+)?")
 _SECONDS: Final = re.compile(r"0*([0-9]{1,9})|[0-9]+")
+_NAMED: Final = re.compile(
+    r"\b(?:retry|try again) (?:in|after) (?=[0-9])(?:([0-9]{1,4}) ?h(?:ours?)? ?)?(?:([0-9]{1,4}) ?m(?:in(?:ute)?s?)?(?![a-z]) ?)?"
+    r"(?:([0-9]{1,6}(?:\.[0-9]{1,12})?) ?(ms|milliseconds?|s|secs?|seconds?)(?![a-z]))?",
+    re.IGNORECASE,
+)
+"""Matches a wait in a message: hours, minutes, a number and its unit, of which some may be missing."""
 _TIME: Final = r"[0-9]{2}:[0-9]{2}:[0-9]{2}"
 _DATE: Final = re.compile(
     rf"[A-Z][a-z]{{2}}, [0-9]{{2}} [A-Z][a-z]{{2}} [0-9]{{4}} {_TIME} GMT"
@@ -35,18 +42,29 @@ def wait_s(headers: Mapping[str, str]) -> float | None:
     return retry_after_s(headers.get("Retry-After")) if exact is None else exact / 1000
 
 
-def as_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Returns the headers to send to a client. `Retry-After` is added in whole seconds if only `retry-after-ms` was
-    sent."""
+def as_headers(headers: Mapping[str, str], message: str = "") -> dict[str, str]:
+    """Returns the headers to send to a client, read from the server's headers or its message. `Retry-After` is added in
+    whole seconds if only `retry-after-ms` was sent."""
     seconds = as_header(headers.get("Retry-After"))
     exact = retry_after_ms(headers.get("retry-after-ms"))
     if exact is None:
-        return {} if seconds is None else {"Retry-After": seconds}
+        named = named_wait_s(message)
+        return {"Retry-After": seconds} if seconds is not None else {} if named is None else retry_after(named)
     return {
         **retry_after(exact / 1000),
         "retry-after-ms": str(exact),
         **({} if seconds is None else {"Retry-After": seconds}),
     }
+
+
+def named_wait_s(message: str) -> float | None:
+    """Returns the wait in seconds that a message names; None if it names none."""
+    match = _NAMED.search(message)
+    if match is None or not any(match.groups()):
+        return None
+    hours, minutes, number, unit = match.groups(default="0")
+    rest = float(number) / (1000 if unit.lower().startswith("m") else 1)
+    return min(int(hours) * 3600 + int(minutes) * 60 + rest, LONGEST_S)
 
 
 def retry_after_ms(value: str | None) -> int | None:

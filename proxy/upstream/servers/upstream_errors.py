@@ -95,7 +95,7 @@ def _refusal(status: int, headers: Mapping[str, str], text: str, code: str | Non
             return ClientFault(
                 text or "The model server takes no more requests now.",
                 code="rate_limit_exceeded",
-                headers=as_headers(headers),
+                headers=as_headers(headers, text),
             )
         case 508:
             return loop_fault()
