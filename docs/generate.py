@@ -186,7 +186,7 @@ def errors() -> str:
         NOTE,
         "# Errors\n",
         'Every error is `{"error": {"message", "type", "param", "code"}}`: `code` is stable, `message` says what was expected, `param` is the',
-        "path of the wrong field or `null`. Its form [in a stream](faults.md); [for clients of Messages](messages.md#errors).\n",
+        "path of the wrong field or `null`. Its form differs [in a stream](faults.md) and [for clients of Messages](messages.md#errors).\n",
     ]
     groups: dict[tuple[int, str], list[str]] = {}
     for code, row in CODES.items():

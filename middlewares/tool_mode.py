@@ -77,7 +77,7 @@ class ToolMode(Middleware):
     access_fields: ClassVar[tuple[AccessField, ...]] = (
         AccessField(
             "tool_mode",
-            "The used mode, if `mode` leaves it open: `native`, `template` or `prompt`.",
+            "The mode that was used, if `mode` leaves it open: `native`, `template` or `prompt`.",
         ),
         AccessField(
             "mode_switches",

@@ -106,7 +106,7 @@ class Validation(Middleware):
         AccessField("tolerances", "Names of the tolerated oddities."),
         AccessField(
             TOLERATED,
-            "Number of `tolerances`.",
+            "Number of the tolerated oddities.",
             CounterSpec(
                 "toolwire_tolerated_total", "Oddities in requests that were tolerated", "what", tuple(TOLERANCES)
             ),

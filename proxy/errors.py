@@ -163,7 +163,11 @@ CODES: Final[Mapping[str, ErrorCode]] = {
         "the request came too slowly",
         "Raise `server.head_s` or `server.body_s` for a slow network.",
     ),
-    "request_too_large": ErrorCode(413, _CLIENT, "the body, with everything it refers to, exceeds `limits.body_bytes`"),
+    "request_too_large": ErrorCode(
+        413,
+        _CLIENT,
+        "the body, with everything it refers to, exceeds `limits.body_bytes` or another limit, which the message names",
+    ),
     "unsupported_media_type": ErrorCode(415, _CLIENT, "the body is not `application/json`"),
     "expectation_failed": ErrorCode(417, _CLIENT, "`Expect` is not `100-continue`"),
     "websocket_not_served": ErrorCode(426, _CLIENT, "a WebSocket where only HTTP is served"),

@@ -62,7 +62,8 @@ def command(
 ) -> None:
     """Run the gateway.
 
-    Without --config, --backend and a variable that names a model server, toolwire.yaml in the current folder is used.
+    Without --config, and if neither --backend nor a variable names a model server, toolwire.yaml in the current folder
+    is used.
 
     Flags override TOOLWIRE_... variables, and variables the file. With a file, --backend, --backend-key and --preset
     apply to its only backend, or to the one called `default`; --format and --mode set `defaults`.

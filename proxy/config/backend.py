@@ -25,12 +25,12 @@ class Pool:
     """Connections to a backend."""
 
     # the defaults: C36
-    connections: int = doc("The most at the same time; 0: no limit.", default=1000)
+    connections: int = doc("The most connections at the same time; 0: no limit.", default=1000)
     idle_connections: int = doc(
-        "The most unused ones that stay open. A worker needs a tenth of its requests per second.",
+        "The most unused connections that stay open. A worker needs a tenth of its requests per second.",
         default=500,
     )
-    idle_s: float = doc("How long an unused one stays open.", default=30.0)
+    idle_s: float = doc("How long an unused connection stays open.", default=30.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class CodexConfig:
         repr=False,
     )
     folder: str | None = doc(
-        "The folder of threads. Default: an empty one with `command`, else the server's.",
+        "The folder of threads. Default: with `command` an empty folder, else the server's own.",
         default=None,
     )
     env: Mapping[str, str] = doc("With `command`: environment variables.", default_factory=dict, repr=False)
@@ -82,7 +82,7 @@ class CodexConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendConfig:
-    """One model server. The preset decides what is null."""
+    """One model server. The preset sets the options that are null."""
 
     kind: str = doc(
         "`openai_chat`, `openai_completions`, `openai_responses`, `anthropic_messages`, `codex_app_server`, `mock`, or a plug-in's name.",
@@ -166,8 +166,8 @@ class BackendConfig:
     )
     reasoning_effort: bool | None = doc("Accepts `reasoning_effort`.", default=None)
     reasoning_history: Literal["reasoning_content", "reasoning", "none"] | None = doc(
-        "Chat only: the field for reasoning of earlier turns. Default: `reasoning_content`. `none`: it is refused "
-        "as text, in Responses too.",
+        "Chat only: the field for reasoning of earlier turns. Default: `reasoning_content`. `none`: its "
+        "text is left out, in Responses too.",
         default=None,
     )
     special_tokens: bool | None = doc(
@@ -180,7 +180,7 @@ class BackendConfig:
         default=None,
     )
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] | None = doc(
-        "Chat only: the field for the limit of an answer. Default: a Chat client's, else `max_tokens`.",
+        "Chat only: the field for the limit of an answer. Default: the one that a Chat client uses, else `max_tokens`.",
         default=None,
     )
     short_names: bool | None = doc(
@@ -199,7 +199,7 @@ class BackendConfig:
     timeouts: Timeouts = doc("Time limits.", default_factory=Timeouts)
     pool: Pool = doc("Connection pool.", default_factory=Pool)
     trust_env: bool = doc(
-        "Use `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`.",
+        "Use the proxies of `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`.",
         default=False,
     )
     verify_tls: bool = doc("Check the server's certificate.", default=True)

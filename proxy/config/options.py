@@ -13,7 +13,7 @@ class PromptConfig:
     """How tools are described in the prompt."""
 
     template: str | None = doc(
-        "Template with `{tools}`, `{policy}`, `{format}`, `{examples}`. Default: by the model's family.",
+        "Template with `{tools}`, `{policy}`, `{format}`, `{examples}`. Default: a text for the model's family.",
         default=None,
     )
     template_file: str | None = doc("File with the template.", default=None)
@@ -96,9 +96,12 @@ class BadAnswersConfig:
 class DecodingConfig:
     """Constrained decoding: restricts what the server can generate."""
 
-    constrain: Literal["auto", "off", "required"] = doc("For required and named choices.", default="auto")
+    constrain: Literal["auto", "off", "required"] = doc(
+        "Constrained decoding for required and named choices; `required`: 400 if the server cannot do it.",
+        default="auto",
+    )
     constrain_auto: Literal["on", "off"] | None = doc(
-        "For `tool_choice: auto`: text stays free, but a call that has begun is valid. Default: on for llama.cpp, "
+        "The same for `tool_choice: auto`: text stays free, but a call that has begun is valid. Default: on for llama.cpp, "
         "vLLM and SGLang, unless `constrain` is `off`.",
         default=None,
     )
@@ -112,7 +115,7 @@ class ReasoningConfig:
         "Opening and closing tag; null turns detection off.", default=("<think>", "</think>")
     )
     preopened: bool | None = doc(
-        "The chat template opens the reasoning block. Default: detected from answers, for each route.",
+        "The chat template opens the reasoning block: answers begin inside it. Default: detected, for each route.",
         default=None,
     )
     scan_calls: bool = doc("Calls inside reasoning count.", default=False)
@@ -131,7 +134,7 @@ class ToolLoopConfig:
     tool_conflict: Literal["error", "client_wins", "server_wins"] = doc(
         "A client's tool has the name of a server-side one: return 400, or offer one of the two.", default="error"
     )
-    expose_server_tools: bool = doc("Responses: include calls and results as items of the answer.", default=False)
+    expose_server_tools: bool = doc("Responses: include their calls and results as items of the answer.", default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +165,9 @@ class RequestsConfig:
         "parallel, results that do not follow their call.",
         default="default",
     )
-    unsupported: Literal["error", "ignore"] = doc("For known fields that the route cannot support.", default="error")
+    unsupported: Literal["error", "ignore"] = doc(
+        "What to do with known fields that the route cannot support.", default="error"
+    )
     forward_unknown: Literal["drop", "list", "all"] = doc(
         "Unknown fields that are forwarded: none, those in the backend's list, or all.", default="list"
     )
@@ -181,7 +186,7 @@ class ResponsesConfig:
         "`event`: silent streams also repeat `response.in_progress`, for clients that wait for events.",
         default="comment",
     )
-    event_s: float = doc("The silence before each such event.", default=60.0)
+    event_s: float = doc("The silence after which `keepalive: event` repeats it.", default=60.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ class RouteConfig:
         "Servers tried in this order if those before failed or are down.", default=()
     )
     upstream_model: str | None = doc("Model name sent to the backend. Default: the client's.", default=None)
-    chain: tuple[MiddlewareConfig, ...] | None = doc("Default: the top-level `chain`.", default=None)
+    chain: tuple[MiddlewareConfig, ...] | None = doc("Its middlewares. Default: the top-level `chain`.", default=None)
     rate_limit: RateLimitConfig = doc("For all clients of this route together.", default_factory=RateLimitConfig)
     rate_limit_per_key: RateLimitConfig = doc(
         "For each key on this route, besides the key's own limits.", default_factory=RateLimitConfig

@@ -30,12 +30,12 @@ class ServerConfig:
         "Time limit for a request's head, from its first byte; beyond: 408; null: no limit.", default=20.0
     )
     body_s: float | None = doc(
-        "Time limit for its body, plus one second for each 16 KiB received; beyond: 408; null: no limit.",
+        "Time limit for a request's body, plus one second for each 16 KiB received; beyond: 408; null: no limit.",
         default=30.0,
     )
     idle_s: float | None = doc(
-        "A connection without a request is closed after this time; null: never. Set it higher than in a proxy in "
-        "front.",
+        "A connection without a request is closed after this time; null: never. Set it higher than the idle "
+        "time of a proxy in front.",
         default=75.0,
     )
     write_stall_s: float | None = doc(
@@ -60,24 +60,22 @@ class ServerConfig:
         "The share of access lines that is written, 0 to 1; those of errors and slow requests always are.",
         default=1.0,
     )
-    access_slow_s: float = doc("The duration from which a request is slow.", default=30.0)
+    access_slow_s: float = doc("The duration from which a request is slow, for `access_share`.", default=30.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimitConfig:
     """Rate limits; beyond: 429 `rate_limit_exceeded` with `Retry-After`. 0: no limit."""
 
-    requests_per_min: int | None = doc("Requests per minute, which may arrive at once.", default=None)
-    tokens_per_min: int | None = doc(
-        "Tokens of prompts and answers per minute, which may be used at once.", default=None
-    )
+    requests_per_min: int | None = doc("Requests per minute; all may arrive at once.", default=None)
+    tokens_per_min: int | None = doc("Tokens of prompts and answers per minute; all may be used at once.", default=None)
     concurrent: int | None = doc("Requests at the same time; a stream counts until its end.", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyConfig(RateLimitConfig):
-    """One client key. In the file: just the key, or a mapping. It may have the keys of `rate_limits.per_key`, which
-    apply where its own are null."""
+    """One client key. In the file: just the key, or a mapping. It also has the options of
+    `rate_limits.per_key`, which apply where its own are null."""
 
     key: str = doc("The key (use `${ENV}`), or `sha256:<64 hex>` from `toolwire keys hash`.", repr=False)
     name: str | None = doc("Name shown in the log.", default=None)
@@ -89,7 +87,7 @@ class KeyConfig(RateLimitConfig):
 class AuthConfig:
     """Client keys. Without any, authentication is off."""
 
-    keys: tuple[KeyConfig, ...] = doc("Empty keys are ignored.", default=())
+    keys: tuple[KeyConfig, ...] = doc("The keys; empty ones are ignored.", default=())
     keys_file: str | None = doc(
         "File with further keys: one key or hash per line, `#` starts a comment; or (`.yaml`, `.yml`, `.json`) a "
         "list as in `keys`.",
@@ -156,7 +154,7 @@ class WebsocketConfig:
         default=60.0,
     )
     remembered_bytes: int = doc(
-        "Conversations remembered for `previous_response_id`, per worker; beyond: the connection with the most "
+        "Size of the conversations remembered for `previous_response_id`, per worker; beyond: the connection with the most "
         "forgets its own.",
         default=128 * 1024 * 1024,
     )
@@ -174,8 +172,8 @@ class LimitsConfig:
     header_fields: int = doc("Header fields; beyond: 431.", default=128)
     body_bytes: int = doc("A request's body, also after decompression; beyond: 413.", default=32 * 1024 * 1024)
     total_body_bytes: int = doc(
-        "All request bodies in use per worker, after decompression; beyond: 503. A key may not use more than is "
-        "still free.",
+        "All request bodies that arrive or are in use, per worker, after decompression; beyond: 503. A key may "
+        "not use more than is still free.",
         default=256 * 1024 * 1024,
     )
     json_values: int = doc("Values (numbers, strings, objects, ...) in a body; beyond: 400.", default=100_000)
@@ -197,7 +195,7 @@ class LimitsConfig:
     )
     calls_per_conversation: int | None = doc("Calls in a request's conversation; beyond: 400.", default=None)
     calls_per_response: int = doc("Calls in an answer; beyond: text (soft) or an error (strict).", default=64)
-    reply_bytes: int = doc("A backend's whole response; beyond: 502.", default=64 * 1024 * 1024)
+    reply_bytes: int = doc("A backend's response that is not streamed; beyond: 502.", default=64 * 1024 * 1024)
     stream_bytes: int = doc(
         "A backend's stream, unless it is forwarded unread; beyond: an error ends it.",
         default=256 * 1024 * 1024,

@@ -44,16 +44,16 @@ class StoreConfig:
         "How long a response is stored, and a turn of a conversation after the last turn that continues it.",
         default=86_400.0,
     )
-    conversation_items: int = doc("Items of a conversation (`/v1/conversations`).", default=10_000)
-    conversation_bytes: int = doc("Size of a conversation.", default=16 * 1024 * 1024)
+    conversation_items: int = doc("Items of a conversation (`/v1/conversations`); beyond: 413.", default=10_000)
+    conversation_bytes: int = doc("Size of a conversation; beyond: 413.", default=16 * 1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundConfig:
     """Responses with `background: true`, which continue without their client. They need a store."""
 
-    per_key: int = doc("Running at once for an API key, over all workers.", default=16)
-    total: int = doc("Running at once, over all workers.", default=64)
+    per_key: int = doc("Running at once for an API key, over all workers; beyond: 429.", default=16)
+    total: int = doc("Running at once, over all workers; beyond: 429.", default=64)
     max_s: float = doc("A response that takes longer fails.", default=3_600.0)
     lease_s: float = doc(
         "A response fails if its process shows no activity for this time.",
@@ -112,14 +112,14 @@ class McpServerConfig:
     headers: Mapping[str, str] = doc("With `url`: headers of every request.", default_factory=dict, repr=False)
     trust_env: bool = doc("Use the proxy variables of the environment.", default=False)
     allow: tuple[str, ...] = doc("Tools that are offered: names, or patterns such as `read_*`.", default=("*",))
-    deny: tuple[str, ...] = doc("Tools that are not, even if `allow` matches.", default=())
+    deny: tuple[str, ...] = doc("Tools that are not offered, even if `allow` matches.", default=())
     prefix: str = doc("Put before the names of its tools.", default="")
     timeout_s: float = doc("Time limit of a call; then the model gets an error.", default=30.0)
     connect_timeout_s: float = doc("Time limit to list its tools; then it is started again.", default=60.0)
     concurrent: int = doc("Calls running at once; others wait.", default=8)
-    max_arguments_bytes: int = doc("The largest arguments.", default=2048)
+    max_arguments_bytes: int = doc("Arguments of a call; beyond: the model gets an error.", default=2048)
     max_result_chars: int = doc(
-        "The longest result; beyond: as `tools.on_oversize` says.",
+        "Characters of a result; beyond: as `tools.on_oversize` says.",
         default=1000,
     )
 
@@ -189,7 +189,7 @@ class CaptureConfig:
 
     keep: int = doc("Recorded exchanges; the oldest are deleted first. 0: none.", default=0)
     folder: str | None = doc("The folder, for all workers. Default: a temporary one, removed at the end.", default=None)
-    exchange_bytes: int = doc("Recorded of one exchange; the rest is left out.", default=4 * 1024 * 1024)
+    exchange_bytes: int = doc("The recorded part of one exchange; the rest is left out.", default=4 * 1024 * 1024)
     secrets: tuple[str, ...] = doc(
         "Regular expressions (RE2) of further secrets, besides keys (extra `redact`).", default=()
     )
@@ -207,6 +207,6 @@ class InspectConfig:
 
     on: bool = doc("Record exchanges and serve the page.", default=False)
     bytes: int = doc(
-        "Exchanges in memory, of all workers together; the oldest are deleted first.",
+        "Size of the exchanges in memory, of all workers together; the oldest are deleted first.",
         default=64 * 1024 * 1024,
     )

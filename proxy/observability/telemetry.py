@@ -54,7 +54,7 @@ FIELDS: Final = {
     "code": "The error code.",
     "client_disconnected": "`true` if the client disconnected before the end.",
     "total_ms": "From the request's head to the response's last byte.",
-    "backend_ms": "The part spent waiting for backends.",
+    "backend_ms": "The part of `total_ms` spent waiting for backends.",
     "overhead_ms": "The rest of `total_ms`.",
     "queue_ms": "The part of `backend_ms` spent waiting for a free connection (`pool.connections`).",
     "prepare_ms": "Time until the first backend request.",
@@ -62,12 +62,12 @@ FIELDS: Final = {
     "key": "The name of the client's key (`auth.keys[].name`).",
     "model": "The requested model, at most 128 characters.",
     "route": "The route's `model`.",
-    "trace_id": "OpenTelemetry's trace.",
+    "trace_id": "The id of OpenTelemetry's trace, if traces are sent.",
     "backend": "The last backend that got the request.",
     "tools": "Number of tools on offer.",
-    "tool_names": "Their names, at most 32.",
+    "tool_names": "Names of the tools on offer, at most 32.",
     "input_tokens": "Tokens of the prompt; absent if the response was forwarded unread and the server reports no usage.",
-    "output_tokens": "Tokens of the answer; likewise.",
+    "output_tokens": "Tokens of the answer; absent in the same case.",
     "usage_source": "`backend`, or `estimate` if any count is estimated.",
     "usage_tokenizer": "The estimate's encoding, or `bytes`.",
     "backend_errors": "Failed backend calls, also if retried.",
@@ -139,7 +139,9 @@ class Metrics:
         self.limit_store_up = Gauge(
             "toolwire_limit_store_up", "1 if the shared counts of the limits can be reached", merge="last"
         )
-        self.cache_bytes = Gauge("toolwire_cache_bytes", "Bytes in caches, at most (`limits.cache_bytes`)", "contents")
+        self.cache_bytes = Gauge(
+            "toolwire_cache_bytes", "Bytes in caches, an upper estimate (`limits.cache_bytes`)", "contents"
+        )
         self.cache_entries = Gauge("toolwire_cache_entries", "Entries of caches", "contents")
         self.cache_evictions = Counter("toolwire_cache_evictions_total", "Entries evicted from caches", "contents")
         self.cells = cells or SharedCounters()

@@ -50,7 +50,8 @@ INTRODUCTION: Final = """\
 # Real engines
 
 `make engines` starts each engine with a small model and sends the same situations through toolwire to it
-([how to run it](../../CONTRIBUTING.md#real-engines)).
+([how to run it](../../CONTRIBUTING.md#real-engines)). A situation is kept if the client gets what is promised: a right answer or
+a named error.
 """
 
 LEGEND: Final = """\
